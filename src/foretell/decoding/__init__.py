@@ -1,0 +1,1 @@
+"""From request to tokens: draft, one trunk pass, verify, commit."""

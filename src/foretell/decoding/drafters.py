@@ -1,0 +1,163 @@
+"""HeadsDrafter: chains drafted by sequential heads, for rows of different length."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from foretell.decoding.cache import KVCache
+from foretell.decoding.passes import PassInput
+from foretell.decoding.sampling import draw, filtered_probs
+from foretell.decoding.sequence import Sequence
+from foretell.models.heads import Heads
+from foretell.types import Draft
+
+
+@dataclass
+class _Queue:
+    """States of one depth that its module has not yet read with their true token; ``start`` is the first one's index."""
+
+    start: int
+    states_ND: torch.Tensor
+
+    def extend(self, index: int, states_ND: torch.Tensor) -> None:
+        """Append states whose first index is ``index``; those already here (index below the end) are skipped."""
+        skip = self.start + len(self.states_ND) - index
+        self.states_ND = torch.cat([self.states_ND, states_ND[skip:]])
+
+    def drop_before(self, index: int) -> None:
+        """Forget states below ``index``."""
+        count = max(0, index - self.start)
+        self.states_ND = self.states_ND[count:]
+        self.start += count
+
+
+class HeadsDrafter:
+    """Module of depth k reads pairs (state k-1 at index i, token i+k) into entry i of its own cache.
+
+    A pair whose token is drafted makes a provisional entry; the next call overwrites it with the true one. For distinct
+    modules these are the last k-1 indices of module k, so their input states wait in a queue. An unrolled module has one
+    cache: true entries come from depth 1, and deeper steps write behind them.
+    """
+
+    def __init__(self, heads: Heads, num_slots: int, window: int) -> None:
+        self.heads = heads
+        self.window = min(window, heads.config.max_positions or window)
+        num_modules = heads.config.num_modules
+        self.caches = [KVCache(num_slots, self.window) for _ in range(num_modules)]
+        self._queues: list[list[_Queue | None]] = [[None] * num_modules for _ in range(num_slots)]
+
+    def admit(self, slot: int) -> None:
+        """A new row takes ``slot``."""
+        self._queues[slot] = [None] * len(self.caches)
+        for cache in self.caches:
+            cache.commit(slot, 0)
+
+    def move(self, source: int, target: int) -> None:
+        """A row changes slots."""
+        self._queues[target] = self._queues[source]
+        for cache in self.caches:
+            cache.move(source, target)
+
+    def observe(self, row: Sequence, index: int, trunk_states_ND: torch.Tensor) -> None:
+        """The trunk's states of newly committed tokens; the first one belongs to token ``index`` of the row."""
+        if row.depth:
+            self._push(row.slot, 0, index, trunk_states_ND)
+
+    def depth_for(self, row: Sequence) -> int:
+        """How deep this row can be drafted now: its own limit, and the heads' window."""
+        return max(0, min(row.depth_limit, self.window - len(row) + 1))
+
+    def draft(self, rows: list[Sequence], depths: list[int]) -> list[Draft]:
+        """One chain a row, ``depths[b]`` tokens long."""
+        drafts = [Draft() for _ in rows]
+        carried: dict[int, torch.Tensor] = {}
+        for depth in range(1, max(depths, default=0) + 1):
+            active = [b for b, limit in enumerate(depths) if limit >= depth]
+            self._draft_depth(depth, [rows[b] for b in active], [drafts[b] for b in active], active, carried)
+        return drafts
+
+    def _draft_depth(
+        self, depth: int, rows: list[Sequence], drafts: list[Draft], keys: list[int], carried: dict[int, torch.Tensor]
+    ) -> None:
+        heads, unrolled = self.heads, self.heads.config.unrolled
+        cache = self.caches[0 if unrolled else depth - 1]
+        starts, states, tokens = [], [], []
+        for row, draft, key in zip(rows, drafts, keys, strict=True):
+            last = len(row) - 2  # index of the newest trunk state
+            if unrolled and depth > 1:
+                start, row_states = last + depth - 1, carried[key]
+                row_tokens = [draft.token_ids[-1]]
+            else:
+                queue = self._queues[row.slot][depth - 1]
+                assert queue is not None
+                start = queue.start
+                row_states = queue.states_ND
+                if (num_provisional := last + 1 - start - len(row_states)) > 0:
+                    row_states = torch.cat([row_states, carried[key][-num_provisional:]])
+                row_tokens = [*row.tokens_from(start + depth), *draft.token_ids[max(0, start + depth - len(row)) :]]
+            starts.append(start)
+            states.append(row_states)
+            tokens.append(row_tokens)
+        pass_input = PassInput.build(
+            cache, [row.slot for row in rows], starts, [len(t) for t in tokens], heads.trunk.device
+        )
+        output = heads.step(
+            depth,
+            pass_input.pad(states),
+            heads.trunk.embed(pass_input.pad_ids(tokens)),
+            pass_input.positions_BN,
+            pass_input.allowed_BNS,
+            pass_input.key_positions_BS,
+            cache,
+        )
+        feedback_BND = heads.feedback(output)
+        last_node = torch.tensor([len(t) - 1 for t in tokens], device=feedback_BND.device)
+        row_index = torch.arange(len(rows), device=feedback_BND.device)
+        logits_BV = heads.project(output.post_BTD[row_index, last_node])
+        self._choose(logits_BV, rows, drafts)
+        for b, (row, key) in enumerate(zip(rows, keys, strict=True)):
+            num_nodes, last = len(tokens[b]), len(row) - 2
+            if unrolled:
+                carried[key] = feedback_BND[b, num_nodes - 1 : num_nodes]
+                if depth == 1:
+                    self._confirm(row.slot, cache, 0, last + 1)
+                continue
+            self._confirm(row.slot, cache, depth - 1, last + 2 - depth)
+            num_true = last + 2 - depth - starts[b]  # states whose token was true, so that they stay as they are
+            if depth < len(self.caches) and num_true > 0:
+                self._push(row.slot, depth, starts[b], feedback_BND[b, :num_true])
+            elif depth < len(self.caches) and self._queues[row.slot][depth] is None:
+                self._push(row.slot, depth, starts[b], feedback_BND[b, :0])
+            carried[key] = feedback_BND[b, :num_nodes]  # indices starts[b] .. last
+
+    def _confirm(self, slot: int, cache: KVCache, stream: int, length: int) -> None:
+        """Entries below ``length`` were made from true tokens; their input states are no longer needed."""
+        length = max(length, 0)
+        cache.commit(slot, length)
+        queue = self._queues[slot][stream]
+        assert queue is not None
+        queue.drop_before(length)
+
+    def _push(self, slot: int, stream: int, index: int, states_ND: torch.Tensor) -> None:
+        queue = self._queues[slot][stream]
+        if queue is None:
+            self._queues[slot][stream] = _Queue(index, states_ND)
+        else:
+            queue.extend(index, states_ND)
+
+    def _choose(self, logits_BV: torch.Tensor, rows: list[Sequence], drafts: list[Draft]) -> None:
+        heads = self.heads
+        greedy_ids = heads.to_token_ids(logits_BV.argmax(-1)).tolist()
+        for b, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
+            if row.params.greedy:
+                draft.token_ids.append(greedy_ids[b])
+                continue
+            probs_V = filtered_probs(logits_BV[b : b + 1], row.params)[0]
+            if heads.draft_ids_V is not None:
+                full_V = probs_V.new_zeros(heads.trunk.vocab_size)
+                probs_V = full_V.index_copy_(0, heads.draft_ids_V, probs_V)
+            draft.token_ids.append(draw(probs_V, row.generator))
+            previous = [] if draft.probs_KV is None else [draft.probs_KV]
+            draft.probs_KV = torch.cat([*previous, probs_V.unsqueeze(0)])

@@ -1,0 +1,134 @@
+"""Engine: lists of prompts in, completions out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Items
+
+import torch
+
+from foretell.config import SamplingParams
+from foretell.decoding.drafters import HeadsDrafter
+from foretell.decoding.sequence import Sequence
+from foretell.decoding.step import DecodeStep, StepTimes
+from foretell.errors import ContextLengthError, UsageError
+from foretell.models.mtp_model import MTPModel
+from foretell.types import Completion, Prompt
+
+
+class Engine:
+    """Decodes with ``model``, at most ``max_batch`` rows at a time; rows join and leave between steps.
+
+    ``prefill_times`` and ``decode_times`` add up over all calls.
+    """
+
+    def __init__(self, model: MTPModel, max_batch: int = 1) -> None:
+        self.model = model
+        self.max_batch = max_batch
+        self.prefill_times = StepTimes()
+        self.decode_times = StepTimes()
+
+    def generate(
+        self,
+        prompts: Items[Prompt],
+        params: SamplingParams | Items[SamplingParams] | None = None,
+        depth: int = 0,
+        on_finish: Callable[[int, Completion], None] | None = None,
+    ) -> list[Completion]:
+        """Complete every prompt, in order. ``depth``: drafted tokens a step, 0 = plain decoding.
+
+        A prompt is text, token ids, or chat messages. ``params`` is one for all or one a prompt. ``on_finish`` is called
+        with (prompt index, completion) as soon as each is done. Raises UsageError for a depth the heads cannot draft and
+        ContextLengthError for a prompt that leaves no room for a token.
+        """
+        self.check_depth(depth)
+        if params is None or isinstance(params, SamplingParams):
+            params = [params or SamplingParams()] * len(prompts)
+        elif len(params) != len(prompts):
+            raise UsageError(f"{len(params)} sampling parameters for {len(prompts)} prompts; give one for all or one each")
+        rows = [self._sequence(prompt, p, depth, i) for i, (prompt, p) in enumerate(zip(prompts, params, strict=True))]
+        self._run(rows, on_finish)
+        return [row.completion() for row in rows]
+
+    def check_depth(self, depth: int) -> None:
+        """Raise UsageError where this model cannot draft ``depth`` tokens a step."""
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
+            raise UsageError(f"depth {depth!r} is not allowed; give an integer of at least 0 (0 = plain decoding)")
+        if depth and self.model.heads is None:
+            raise UsageError(
+                f"depth {depth} asked for, but {self.model.trunk.name} has no heads; give heads (an adapter folder), "
+                "or depth 0 for plain decoding"
+            )
+        if depth and self.model.heads is not None:
+            limit = self.model.heads.config.max_depth
+            if limit is not None and depth > limit:
+                raise UsageError(
+                    f"depth {depth} is more than the {limit} trained modules of these heads (not unrolled, so none is "
+                    f"used twice); give a depth from 0 to {limit}"
+                )
+
+    def encode(self, prompt: Prompt) -> list[int]:
+        """Prompt -> token ids. Text gets the tokenizer's special tokens; chat messages get the template's alone."""
+        if isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
+            return list(prompt)  # type: ignore[arg-type]
+        tokenizer = self.model.tokenizer
+        if tokenizer is None:
+            raise UsageError("this model folder has no tokenizer; give prompts as lists of token ids")
+        if isinstance(prompt, str):
+            return list(tokenizer(prompt)["input_ids"])
+        if not getattr(tokenizer, "chat_template", None):
+            raise UsageError("this model has no chat template; give the prompt as text or token ids")
+        text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
+        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _sequence(self, prompt: Prompt, params: SamplingParams, depth: int, index: int) -> Sequence:
+        trunk = self.model.trunk
+        token_ids = self.encode(prompt)
+        if not token_ids:
+            raise UsageError(f"prompt {index} is empty; give at least one token")
+        if bad := [t for t in token_ids if not 0 <= t < trunk.vocab_size]:
+            raise UsageError(f"prompt {index}: token id {bad[0]} is outside the vocabulary of {trunk.vocab_size}")
+        if len(token_ids) >= trunk.max_positions:
+            raise ContextLengthError(
+                f"prompt {index} has {len(token_ids)} tokens and the window holds {trunk.max_positions}, output included; "
+                f"shorten the prompt to at most {trunk.max_positions - 1} tokens"
+            )
+        if params.stop and self.model.tokenizer is None:
+            raise UsageError("stop strings need a tokenizer, and this model folder has none")
+        return Sequence(token_ids, params, depth, trunk.max_positions, trunk.eos_token_ids, self.model.tokenizer)
+
+    @torch.inference_mode()
+    def _run(self, rows: list[Sequence], on_finish: Callable[[int, Completion], None] | None) -> None:
+        num_slots = min(self.max_batch, len(rows))
+        trunk, heads = self.model.trunk, self.model.heads
+        drafting = heads is not None and any(row.depth for row in rows)
+        drafter = HeadsDrafter(heads, num_slots, trunk.max_positions) if drafting and heads is not None else None
+        step = DecodeStep(trunk, drafter, num_slots)
+        waiting = list(enumerate(rows))[::-1]
+        active: list[tuple[int, Sequence]] = []
+        while waiting or active:
+            fresh = []
+            while waiting and len(active) < num_slots:
+                index, row = waiting.pop()
+                step.admit(row, len(active))
+                active.append((index, row))
+                fresh.append(row)
+            if fresh:
+                step(fresh, self.prefill_times)
+            else:
+                step([row for _, row in active], self.decode_times)
+            for index, row in active:
+                if row.finish_reason and on_finish:
+                    on_finish(index, row.completion())
+            active = _close_gaps(active, step)
+
+
+def _close_gaps(active: list[tuple[int, Sequence]], step: DecodeStep) -> list[tuple[int, Sequence]]:
+    """Drop finished rows and move the last ones into their slots, so that active rows fill the first slots."""
+    remaining = [item for item in active if item[1].finish_reason is None]
+    taken = {row.slot for _, row in remaining}
+    free = sorted(set(range(len(remaining))) - taken)
+    for _, row in remaining:
+        if row.slot >= len(remaining):
+            step.move(row, free.pop(0))
+    return sorted(remaining, key=lambda item: item[1].slot)

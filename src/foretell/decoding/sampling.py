@@ -1,0 +1,42 @@
+"""The sampling pipeline: one function, used by plain decoding, by drafting and by verifying alike."""
+
+from __future__ import annotations
+
+import torch
+
+from foretell.config import SamplingParams
+
+
+def filtered_probs(logits_NV: torch.Tensor, params: SamplingParams) -> torch.Tensor:
+    """Logits -> the distribution that is sampled: temperature, top-k, top-p on the re-normalised rest, min-p.
+
+    Computed in float32 (or float64 where the logits are). Greedy params give a point mass on the argmax.
+    """
+    logits = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
+    if params.greedy:
+        return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+    logits = (logits - logits.max(-1, keepdim=True).values) / params.temperature
+    if 0 < params.top_k < logits.shape[-1]:
+        kept, indices = logits.topk(params.top_k, dim=-1)
+    elif params.top_p < 1:
+        kept, indices = logits.sort(dim=-1, descending=True, stable=True)
+    else:
+        return _min_p(logits.softmax(-1), params.min_p)
+    probs = kept.softmax(-1)
+    if params.top_p < 1:
+        # A token stays while the mass before it is below top_p, so at least one always stays.
+        probs = probs * ((probs.cumsum(-1) - probs) < params.top_p)
+        probs = probs / probs.sum(-1, keepdim=True)
+    return torch.zeros_like(logits).scatter_(-1, indices, _min_p(probs, params.min_p))
+
+
+def _min_p(probs: torch.Tensor, min_p: float) -> torch.Tensor:
+    if min_p <= 0:
+        return probs
+    probs = probs * (probs >= min_p * probs.max(-1, keepdim=True).values)
+    return probs / probs.sum(-1, keepdim=True)
+
+
+def draw(probs_V: torch.Tensor, generator: torch.Generator) -> int:
+    """One token id from a distribution, with the request's own generator."""
+    return int(torch.multinomial(probs_V, 1, generator=generator))

@@ -1,0 +1,1 @@
+"""Trunk and heads."""

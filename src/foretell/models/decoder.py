@@ -1,0 +1,101 @@
+"""One call into a transformers decoder stack: masks, cache keyword, and states on both sides of the final norm.
+
+The trunk and the blocks of sequential heads both run through here; transformers' own layers, rotary embedding and
+norms do the work, so a new model family needs no code.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any, NamedTuple
+
+import torch
+from torch import nn
+
+from foretell.errors import UnsupportedModel
+
+_NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
+
+
+class States(NamedTuple):
+    """Hidden states before (``pre``) and after (``post``) the final norm, each (B, T, D)."""
+
+    pre_BTD: torch.Tensor
+    post_BTD: torch.Tensor
+
+
+def final_norm_name(decoder: nn.Module) -> str:
+    """Attribute name of the decoder's final norm."""
+    for name in _NORM_NAMES:
+        if isinstance(getattr(decoder, name, None), nn.Module):
+            return name
+    raise UnsupportedModel(
+        f"{type(decoder).__name__}: no final norm found (looked for {', '.join(_NORM_NAMES)}); "
+        "please report this model family"
+    )
+
+
+class DecoderRunner:
+    """Runs ``decoder`` (for example a LlamaModel) on embeddings with an explicit mask and positions."""
+
+    def __init__(self, decoder: nn.Module) -> None:
+        self.decoder = decoder
+        self.config: Any = decoder.config
+        parameters = inspect.signature(decoder.forward).parameters
+        self._cache_keyword = "cache" if "cache" in parameters else "past_key_values"
+        self._pre_norm: torch.Tensor | None = None
+        getattr(decoder, final_norm_name(decoder)).register_forward_pre_hook(self._keep_pre_norm)
+
+    def _keep_pre_norm(self, _module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+        self._pre_norm = args[0]
+
+    def __call__(
+        self,
+        embeddings_BTD: torch.Tensor,
+        positions_BT: torch.Tensor,
+        allowed_BTS: torch.Tensor,
+        key_positions_BS: torch.Tensor,
+        cache: Any = None,
+    ) -> States:
+        """``allowed_BTS``: which keys each query may see; sliding windows are added per layer from the positions."""
+        output = self.decoder(
+            inputs_embeds=embeddings_BTD,
+            position_ids=positions_BT,
+            attention_mask=self._masks(allowed_BTS, positions_BT, key_positions_BS),
+            use_cache=cache is not None,
+            **{self._cache_keyword: cache},
+        )
+        pre, self._pre_norm = self._pre_norm, None
+        assert pre is not None
+        return States(pre, output.last_hidden_state)
+
+    def _masks(
+        self, allowed_BTS: torch.Tensor, positions_BT: torch.Tensor, key_positions_BS: torch.Tensor
+    ) -> torch.Tensor | dict[str, torch.Tensor]:
+        window = getattr(self.config, "sliding_window", None)
+        types = set(getattr(self.config, "layer_types", None) or ())
+        full = allowed_BTS.unsqueeze(1)
+        if not types:
+            types = {"sliding_attention" if window else "full_attention"}
+        if types == {"full_attention"} or not window:
+            return full
+        near = positions_BT.unsqueeze(2) - key_positions_BS.unsqueeze(1) < window
+        sliding = full & near.unsqueeze(1)
+        if types == {"sliding_attention"}:
+            return sliding
+        return {"full_attention": full, "sliding_attention": sliding}
+
+
+def causal_mask(doc_ids_BT: torch.Tensor) -> torch.Tensor:
+    """(B, T, T): a query sees keys at or before it in its own document; padding carries document -1 and sees itself."""
+    num_positions = doc_ids_BT.shape[1]
+    causal = torch.ones(num_positions, num_positions, dtype=torch.bool, device=doc_ids_BT.device).tril()
+    return causal & (doc_ids_BT.unsqueeze(2) == doc_ids_BT.unsqueeze(1))
+
+
+def document_positions(doc_ids_BT: torch.Tensor) -> torch.Tensor:
+    """(B, T): index of each token within its own document, so that packed and separate rows agree."""
+    index = torch.arange(doc_ids_BT.shape[1], device=doc_ids_BT.device).expand_as(doc_ids_BT)
+    starts = torch.ones_like(doc_ids_BT, dtype=torch.bool)
+    starts[:, 1:] = doc_ids_BT[:, 1:] != doc_ids_BT[:, :-1]
+    return index - torch.where(starts, index, 0).cummax(1).values

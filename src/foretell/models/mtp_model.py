@@ -1,0 +1,29 @@
+"""MTPModel = trunk + heads."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from foretell.models.heads import Heads
+from foretell.models.packed import pack_linears
+from foretell.models.trunk import Trunk
+
+
+class MTPModel(nn.Module):
+    """A trunk and the heads that guess for it; ``heads`` is None for plain decoding."""
+
+    def __init__(self, trunk: Trunk, heads: Heads | None = None) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.heads = heads
+
+    @property
+    def tokenizer(self):  # type: ignore[no-untyped-def]  # transformers gives tokenizers no common type
+        """The trunk's tokenizer, or None."""
+        return self.trunk.tokenizer
+
+    def pack(self) -> None:
+        """Pack weights for decoding on this CPU (in place, same weights; see models/packed)."""
+        pack_linears(self.trunk)
+        if self.heads is not None:
+            self.heads.pack()

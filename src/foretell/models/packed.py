@@ -1,0 +1,57 @@
+"""Linear layers with weights packed once for oneDNN: one pass over several tokens then costs little more than over one.
+
+Plain MKL makes two tokens nearly twice as dear as one, and then no draft can pay (docs/benchmarks.md has the curve).
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+_TYPICAL_ROWS = 4
+"""Row count the packed layout is chosen for: the nodes of a decode step."""
+
+
+class PackedLinear(nn.Module):
+    """Inference-only stand-in for nn.Linear. ``weight`` stays reachable (shared embedding, draft vocabulary, saving)."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self.weight = linear.weight
+        self.bias = linear.bias
+        self._packed = (torch.ops.mkldnn._reorder_linear_weight(linear.weight.detach(), _TYPICAL_ROWS),)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Same product as the linear layer it stands for, up to rounding."""
+        return torch.ops.mkldnn._linear_pointwise(x, self._packed[0], self.bias, "none", [], "")
+
+
+def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
+    """True where oneDNN packs this type on this CPU (bf16 needs AVX-512 or better)."""
+    if device.type != "cpu" or not torch.backends.mkldnn.is_available():
+        return False
+    if dtype == torch.bfloat16:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    return dtype == torch.float32
+
+
+def pack_linears(module: nn.Module) -> int:
+    """Replace every nn.Linear below ``module`` in place; returns how many. Undo with ``unpack_linears``."""
+    count = 0
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if type(child) is nn.Linear and can_pack(child.weight.dtype, child.weight.device):
+                setattr(parent, name, PackedLinear(child))
+                count += 1
+    return count
+
+
+def unpack_linears(module: nn.Module) -> None:
+    """Put ordinary linear layers back in place, with the same weights; training needs them."""
+    for parent in list(module.modules()):
+        for name, child in list(parent.named_children()):
+            if isinstance(child, PackedLinear):
+                linear = nn.Linear(1, 1, bias=False, device="meta")
+                linear.out_features, linear.in_features = child.weight.shape
+                linear.weight, linear.bias = child.weight, child.bias
+                setattr(parent, name, linear)

@@ -1,0 +1,164 @@
+"""Sequential heads (DeepSeek-V3, arXiv 2412.19437 eq. 21-23): a chain of one-layer blocks of the trunk's own kind.
+
+    h^k_i = Block_k( eh_proj [ enorm(Emb(t_(i+k))) ; hnorm(h^(k-1)_i) ] ),   h^0 = the trunk's state,   predicts t_(i+k+1)
+
+Two modes: D distinct modules, or one module unrolled K times (FastMTP). The block is a one-layer instance of the
+trunk's decoder class, so rotary embedding, attention kind and norms are the family's own.
+"""
+
+from __future__ import annotations
+
+import copy
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+
+from foretell.config import HeadsConfig
+from foretell.models.decoder import DecoderRunner, States, causal_mask, document_positions, final_norm_name
+from foretell.models.heads import Heads
+
+if TYPE_CHECKING:
+    from foretell.models.trunk import Trunk
+
+
+class SequentialModule(nn.Module):
+    """One depth's module: two norms, the projection of the pair, one decoder layer, the final norm."""
+
+    def __init__(self, trunk: Trunk, config: HeadsConfig) -> None:
+        super().__init__()
+        self.config = config
+        self.enorm = _identity_norm(trunk.final_norm)
+        self.hnorm = _identity_norm(trunk.final_norm)
+        size = trunk.hidden_size
+        self.eh_proj = nn.Linear(2 * size, size, bias=False, dtype=trunk.dtype, device=trunk.device)
+        block_config, index = trunk.block_config()
+        with torch.device("meta"):
+            body = type(trunk.decoder)(block_config)
+        layer = copy.deepcopy(trunk.decoder.layers[index])
+        for part in layer.modules():
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = 0
+        if hasattr(layer, "gradient_checkpointing"):
+            layer.gradient_checkpointing = False
+        self.layer = layer.requires_grad_(True)
+        self.norm = copy.deepcopy(trunk.final_norm).requires_grad_(config.final_norm == "own")
+        body.layers = nn.ModuleList([self.layer])
+        setattr(body, final_norm_name(body), self.norm)
+        body.rotary_emb = copy.deepcopy(trunk.decoder.rotary_emb)
+        body.embed_tokens = None
+        body.config._attn_implementation = trunk.decoder.config._attn_implementation
+        for part in self.layer.modules():
+            if hasattr(part, "config"):
+                part.config = body.config
+        self._run = (DecoderRunner(body),)  # a tuple: the body's parameters are already registered above
+        self._start_near_identity()
+
+    def forward(
+        self,
+        states_BTD: torch.Tensor,
+        embeddings_BTD: torch.Tensor,
+        positions_BT: torch.Tensor,
+        allowed_BTS: torch.Tensor,
+        key_positions_BS: torch.Tensor,
+        cache: Any = None,
+    ) -> States:
+        """Pairs (state, embedding) -> this depth's states before and after its final norm."""
+        halves = [self.enorm(embeddings_BTD), self.hnorm(states_BTD)]
+        if self.config.concat == "hidden_first":
+            halves.reverse()
+        fused_BTD = self.eh_proj(torch.cat(halves, dim=-1))
+        return self._run[0](fused_BTD, positions_BT, allowed_BTS, key_positions_BS, cache)
+
+    @torch.no_grad()
+    def _start_near_identity(self) -> None:
+        """eh_proj = [small; identity]: the block starts from a state it knows, the trunk's."""
+        size = self.eh_proj.out_features
+        embedding_half = slice(0, size) if self.config.concat == "embedding_first" else slice(size, 2 * size)
+        hidden_half = slice(size, 2 * size) if self.config.concat == "embedding_first" else slice(0, size)
+        nn.init.normal_(self.eh_proj.weight[:, embedding_half], std=0.02)
+        self.eh_proj.weight[:, hidden_half] = torch.eye(size, dtype=self.eh_proj.weight.dtype)
+
+
+class SequentialHeads(Heads):
+    """``config.num_modules`` distinct modules, or one module for every depth (``config.unrolled``)."""
+
+    def __init__(self, trunk: Trunk, config: HeadsConfig, draft_ids_V: torch.Tensor | None = None) -> None:
+        super().__init__(trunk, config, draft_ids_V)
+        self.modules_by_depth = nn.ModuleList(SequentialModule(trunk, config) for _ in range(config.num_modules))
+
+    def module_at(self, depth: int) -> SequentialModule:
+        """Module of ``depth`` (1-based)."""
+        return self.modules_by_depth[0 if self.config.unrolled else depth - 1]  # type: ignore[return-value]
+
+    def training_states(self, trunk_states: States, embeddings_BTD: torch.Tensor, doc_ids_BT: torch.Tensor) -> list[torch.Tensor]:
+        """See Heads. Unrolled depths read the keys that decoding has: depth 1's at true tokens up to i, then their own chain."""
+        positions_BT = document_positions(doc_ids_BT)
+        causal_BTT = causal_mask(doc_ids_BT)
+        own_chain_BTT = torch.eye(doc_ids_BT.shape[1], dtype=torch.bool, device=doc_ids_BT.device).expand_as(causal_BTT)
+        chain = _ChainKeys()
+        state_BTD = self.trunk_side(trunk_states)
+        outputs = []
+        for depth in range(1, self.config.num_depths + 1):
+            shifted_BTD = _shift_left(embeddings_BTD, depth)
+            if self.config.unrolled:
+                allowed = torch.cat([causal_BTT, *[own_chain_BTT] * (depth - 1)], dim=2)
+                key_positions = torch.cat([positions_BT + m for m in range(depth)], dim=1)
+                states = self.module_at(depth)(
+                    state_BTD, shifted_BTD, positions_BT + depth - 1, allowed, key_positions, chain
+                )
+            else:
+                states = self.module_at(depth)(state_BTD, shifted_BTD, positions_BT, causal_BTT, positions_BT)
+            outputs.append(states.post_BTD)
+            state_BTD = self.feedback(states)
+        return outputs
+
+    def step(
+        self,
+        depth: int,
+        states_BND: torch.Tensor,
+        embeddings_BND: torch.Tensor,
+        positions_BN: torch.Tensor,
+        allowed_BNS: torch.Tensor,
+        key_positions_BS: torch.Tensor,
+        cache: Any,
+    ) -> States:
+        """See Heads."""
+        return self.module_at(depth)(states_BND, embeddings_BND, positions_BN, allowed_BNS, key_positions_BS, cache)
+
+
+class _ChainKeys:
+    """Cache-shaped list of one layer's keys and values, a block of T entries a depth; keeps gradients."""
+
+    def __init__(self) -> None:
+        self.keys: list[torch.Tensor] = []
+        self.values: list[torch.Tensor] = []
+
+    def update(
+        self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        self.keys.append(key)
+        self.values.append(value)
+        return torch.cat(self.keys, dim=2), torch.cat(self.values, dim=2)
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return sum(key.shape[2] for key in self.keys)
+
+
+def _shift_left(embeddings_BTD: torch.Tensor, by: int) -> torch.Tensor:
+    shifted = torch.zeros_like(embeddings_BTD)
+    if by < embeddings_BTD.shape[1]:
+        shifted[:, :-by] = embeddings_BTD[:, by:]
+    return shifted
+
+
+def _identity_norm(norm: nn.Module) -> nn.Module:
+    """A copy of ``norm`` with unit gain, whether its weight is stored as the gain or as an offset from 1."""
+    fresh = copy.deepcopy(norm).requires_grad_(True)
+    with torch.no_grad():
+        for parameter in fresh.parameters():
+            parameter.zero_()
+        probe = torch.ones(1, 1, next(fresh.parameters()).shape[0], device=next(fresh.parameters()).device)
+        if fresh(probe.to(next(fresh.parameters()).dtype)).abs().max() < 1e-6:
+            fresh.weight.fill_(1.0)  # type: ignore[union-attr, operator]
+    return fresh

@@ -1,0 +1,172 @@
+"""Trunk: any causal LM that transformers loads, reduced to three steps: embed, states, project."""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+from typing import Any
+
+import torch
+from torch import nn
+
+from foretell.errors import UnsupportedModel
+from foretell.models import attention
+from foretell.models.decoder import DecoderRunner, States, causal_mask, document_positions, final_norm_name
+
+_RECURRENT = ("linear_attention", "mamba", "recurrent", "conv")
+
+
+class Trunk(nn.Module):
+    """Wraps a transformers causal LM without changing a weight.
+
+    Raises UnsupportedModel where the family keeps recurrent state, or where the three steps do not reproduce the
+    model's own logits (checked once, on a few tokens).
+    """
+
+    def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
+        super().__init__()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.name = name or getattr(model.config, "_name_or_path", "") or type(model).__name__
+        self.config = model.config.get_text_config()
+        self._refuse_recurrent()
+        model.set_attn_implementation(attention.NAME)
+        self.decoder = model.get_decoder()
+        self._run = DecoderRunner(self.decoder)
+        self.model.eval()
+        self._check_logits()
+
+    @property
+    def hidden_size(self) -> int:
+        """Width D of the trunk's states."""
+        return int(self.config.hidden_size)
+
+    @property
+    def vocab_size(self) -> int:
+        """Rows of the output head."""
+        return int(self.output_head.weight.shape[0])
+
+    @property
+    def max_positions(self) -> int:
+        """Context window in tokens, prompt and output together."""
+        return int(getattr(self.config, "max_position_embeddings", 0) or 2**31 - 1)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Storage type of the embedding."""
+        return self.model.get_input_embeddings().weight.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the embedding."""
+        return self.model.get_input_embeddings().weight.device
+
+    @property
+    def output_head(self) -> nn.Module:
+        """The linear map from states to vocabulary."""
+        return self.model.get_output_embeddings()
+
+    @property
+    def final_norm(self) -> nn.Module:
+        """The norm between the last layer and the output head."""
+        return getattr(self.decoder, final_norm_name(self.decoder))
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """Every id that ends a text: generation config first, then config, then tokenizer."""
+        for holder in (getattr(self.model, "generation_config", None), self.config, self.tokenizer):
+            value = getattr(holder, "eos_token_id", None)
+            if value is not None:
+                return frozenset([value] if isinstance(value, int) else value)
+        return frozenset()
+
+    def embed(self, token_ids_BT: torch.Tensor) -> torch.Tensor:
+        """(B, T) token ids -> (B, T, D) input embeddings, the family's scaling included."""
+        return self.model.get_input_embeddings()(token_ids_BT)
+
+    def states(
+        self,
+        embeddings_BTD: torch.Tensor,
+        positions_BT: torch.Tensor,
+        allowed_BTS: torch.Tensor,
+        key_positions_BS: torch.Tensor,
+        cache: Any = None,
+    ) -> States:
+        """All layers; see DecoderRunner for the mask."""
+        return self._run(embeddings_BTD, positions_BT, allowed_BTS, key_positions_BS, cache)
+
+    def text_states(self, token_ids_BT: torch.Tensor, doc_ids_BT: torch.Tensor) -> States:
+        """States of whole texts without a cache; documents packed in one row do not see each other."""
+        positions = document_positions(doc_ids_BT)
+        return self.states(self.embed(token_ids_BT), positions, causal_mask(doc_ids_BT), positions)
+
+    def project(self, states_post: torch.Tensor) -> torch.Tensor:
+        """Post-norm states (..., D) -> logits (..., V), with the family's own scaling or soft cap."""
+        return self.scale_logits(self.output_head(states_post))
+
+    def scale_logits(self, logits: torch.Tensor) -> torch.Tensor:
+        """What some families do to logits after the output head (Cohere, Granite, Gemma)."""
+        config = self.config
+        if scale := getattr(config, "logit_scale", None):
+            logits = logits * scale
+        if scaling := getattr(config, "logits_scaling", None):
+            logits = logits / scaling
+        if cap := getattr(config, "final_logit_softcapping", None):
+            logits = cap * torch.tanh(logits / cap)
+        return logits
+
+    def freeze(self) -> None:
+        """Heads-only training: no parameter of the trunk takes a gradient."""
+        self.model.requires_grad_(False)
+
+    def fingerprint(self) -> str:
+        """Short hash of sampled weights of every tensor; equal weights give equal prints in any storage type.
+
+        Values are rounded to bfloat16 first, so the same checkpoint loaded in fp32 or bf16 agrees.
+        """
+        digest = hashlib.sha256()
+        for name, tensor in sorted(self.model.state_dict().items()):
+            flat = tensor.detach().reshape(-1)
+            sample = flat[:: max(1, flat.numel() // 4096)][:4096].to(torch.bfloat16).float().cpu()
+            digest.update(f"{name}{tuple(tensor.shape)}".encode())
+            digest.update(sample.numpy().tobytes())
+        return digest.hexdigest()[:16]
+
+    def block_config(self) -> tuple[Any, int]:
+        """Config for a one-layer decoder of the trunk's kind, and the index of the layer it is copied from.
+
+        The last full-attention layer, or the last layer where none is.
+        """
+        config = copy.deepcopy(self.decoder.config)
+        types = list(getattr(config, "layer_types", None) or [])
+        index = config.num_hidden_layers - 1
+        if "full_attention" in types:
+            index = max(i for i, kind in enumerate(types) if kind == "full_attention")
+        for name in ("layer_types", "mlp_layer_types"):
+            values = getattr(config, name, None)
+            if values:
+                setattr(config, name, [values[index]])
+        config.num_hidden_layers = 1
+        return config, index
+
+    def _refuse_recurrent(self) -> None:
+        kinds = set(getattr(self.config, "layer_types", None) or ())
+        recurrent = sorted(k for k in kinds if any(word in k for word in _RECURRENT))
+        if recurrent or getattr(self.model, "_is_stateful", False):
+            raise UnsupportedModel(
+                f"{type(self.model).__name__} keeps recurrent state ({', '.join(recurrent) or 'stateful'}) that cannot be "
+                "cut back to an accepted prefix yet; use a model whose layers are all attention"
+            )
+
+    @torch.no_grad()
+    def _check_logits(self) -> None:
+        token_ids = torch.arange(1, 9, device=self.device).unsqueeze(0) % self.vocab_size
+        ours = self.project(self.text_states(token_ids, torch.zeros_like(token_ids)).post_BTD).float()
+        theirs = self.model(input_ids=token_ids, use_cache=False).logits.float()
+        tolerance = 1e-3 if self.dtype == torch.float32 else 0.1
+        error = (ours - theirs).abs().max().item() / max(1.0, theirs.abs().max().item())
+        if not error < tolerance:
+            raise UnsupportedModel(
+                f"{type(self.model).__name__}: embed, layers and output head give other logits than the model itself "
+                f"(relative difference {error:.2e}); this family needs a step Foretell does not know"
+            )

@@ -1,0 +1,1 @@
+"""From batch to loss: data, targets, objective, trainer, and the text heads learn from."""
