@@ -8,7 +8,7 @@ import torch
 
 from foretell.decoding.cache import KVCache
 from foretell.decoding.passes import PassInput
-from foretell.decoding.sampling import draw, filtered_probs
+from foretell.decoding.sampling import argmax, draw, filtered_probs
 from foretell.decoding.sequence import Sequence
 from foretell.models.heads import Heads
 from foretell.types import Draft
@@ -149,7 +149,7 @@ class HeadsDrafter:
 
     def _choose(self, logits_BV: torch.Tensor, rows: list[Sequence], drafts: list[Draft]) -> None:
         heads = self.heads
-        greedy_ids = heads.to_token_ids(logits_BV.argmax(-1)).tolist()
+        greedy_ids = heads.to_token_ids(argmax(logits_BV)).tolist()
         for b, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
             if row.params.greedy:
                 draft.token_ids.append(greedy_ids[b])

@@ -69,7 +69,7 @@ class Engine:
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Prompt -> token ids. Text gets the tokenizer's special tokens; chat messages get the template's alone."""
-        if isinstance(prompt, list) and prompt and isinstance(prompt[0], int):
+        if isinstance(prompt, list) and (not prompt or isinstance(prompt[0], int)):
             return list(prompt)  # type: ignore[arg-type]
         tokenizer = self.model.tokenizer
         if tokenizer is None:
@@ -108,7 +108,9 @@ class Engine:
         active: list[tuple[int, Sequence]] = []
         while waiting or active:
             fresh = []
-            while waiting and len(active) < num_slots:
+            # Rows join in groups: a prefill pass stalls the rows that decode, whatever it brings in.
+            num_free = num_slots - len(active)
+            while waiting and len(active) < num_slots and (num_free >= num_slots // 8 or not active):
                 index, row = waiting.pop()
                 step.admit(row, len(active))
                 active.append((index, row))

@@ -7,6 +7,11 @@ import torch
 from foretell.config import SamplingParams
 
 
+def argmax(logits_NV: torch.Tensor) -> torch.Tensor:
+    """Index of the largest logit of each row, the first one in a tie; on CPUs ``max`` is several times faster than ``argmax``."""
+    return logits_NV.max(-1).indices
+
+
 def filtered_probs(logits_NV: torch.Tensor, params: SamplingParams) -> torch.Tensor:
     """Logits -> the distribution that is sampled: temperature, top-k, top-p on the re-normalised rest, min-p.
 
@@ -14,7 +19,7 @@ def filtered_probs(logits_NV: torch.Tensor, params: SamplingParams) -> torch.Ten
     """
     logits = logits_NV if logits_NV.dtype == torch.float64 else logits_NV.float()
     if params.greedy:
-        return torch.zeros_like(logits).scatter_(-1, logits.argmax(-1, keepdim=True), 1.0)
+        return torch.zeros_like(logits).scatter_(-1, argmax(logits).unsqueeze(-1), 1.0)
     logits = (logits - logits.max(-1, keepdim=True).values) / params.temperature
     if 0 < params.top_k < logits.shape[-1]:
         kept, indices = logits.topk(params.top_k, dim=-1)

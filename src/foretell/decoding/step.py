@@ -10,6 +10,7 @@ import torch
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafters import HeadsDrafter
 from foretell.decoding.passes import PassInput
+from foretell.decoding.sampling import argmax
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.verify import verify_greedy, verify_sampled
 from foretell.models.trunk import Trunk
@@ -95,7 +96,7 @@ class DecodeStep:
         return self.drafter.draft(rows, [self.drafter.depth_for(row) for row in rows])
 
     def _verify(self, rows: list[Sequence], drafts: list[Draft], logits_MV: torch.Tensor) -> list[Verdict]:
-        argmax_ids = logits_MV.argmax(-1).tolist()
+        argmax_ids = argmax(logits_MV).tolist()
         verdicts, start = [], 0
         for row, draft in zip(rows, drafts, strict=True):
             stop = start + len(draft.token_ids) + 1

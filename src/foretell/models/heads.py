@@ -43,8 +43,10 @@ class Heads(nn.Module, ABC):
         return self._borrowed[0]
 
     @abstractmethod
-    def training_states(self, trunk_states: States, embeddings_BTD: torch.Tensor, doc_ids_BT: torch.Tensor) -> list[torch.Tensor]:
-        """Post-norm state of every depth, [(B, T, D)] * num_depths; the state of depth k at position i predicts t_(i+k+1)."""
+    def training_states(
+        self, trunk_states: States, embeddings_BTD: torch.Tensor, doc_ids_BT: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """Post-norm state of every depth, [(B, T, D)] * num_depths; depth k at position i predicts t_(i+k+1)."""
 
     @abstractmethod
     def step(
@@ -71,9 +73,13 @@ class Heads(nn.Module, ABC):
         """Post-norm head states (..., D) -> logits over the draft vocabulary (..., V)."""
         if self.output is not None:
             return self.trunk.scale_logits(self.output(states))
+        return self.trunk_draft_logits(states)
+
+    def trunk_draft_logits(self, trunk_states_post: torch.Tensor) -> torch.Tensor:
+        """The trunk's own logits (..., V), cut to the draft vocabulary: what the heads should imitate."""
         if self.draft_ids_V is None:
-            return self.trunk.project(states)
-        return self.trunk.scale_logits(self._draft_rows()(states))
+            return self.trunk.project(trunk_states_post)
+        return self.trunk.scale_logits(self._draft_rows()(trunk_states_post))
 
     def pack(self) -> None:
         """Pack every linear layer for inference, the trunk's rows of the draft vocabulary included."""
@@ -84,7 +90,7 @@ class Heads(nn.Module, ABC):
             self._draft_output = (holder[0],)
 
     def _draft_rows(self) -> nn.Module:
-        """The trunk's output head cut to the draft vocabulary; made on first use, held in a tuple to stay unregistered."""
+        """The trunk's output head cut to the draft vocabulary; made on first use, in a tuple to stay unregistered."""
         if not self._draft_output:
             rows = self._trunk_rows()
             linear = nn.Linear(rows.shape[1], rows.shape[0], bias=False, dtype=rows.dtype, device=rows.device)

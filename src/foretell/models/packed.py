@@ -5,6 +5,9 @@ Plain MKL makes two tokens nearly twice as dear as one, and then no draft can pa
 
 from __future__ import annotations
 
+import copy
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -13,7 +16,7 @@ _TYPICAL_ROWS = 4
 
 
 class PackedLinear(nn.Module):
-    """Inference-only stand-in for nn.Linear. ``weight`` stays reachable (shared embedding, draft vocabulary, saving)."""
+    """Inference-only stand-in for nn.Linear. ``weight`` stays reachable (tied embedding, draft vocabulary, saving)."""
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
@@ -24,6 +27,17 @@ class PackedLinear(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Same product as the linear layer it stands for, up to rounding."""
         return torch.ops.mkldnn._linear_pointwise(x, self._packed[0], self.bias, "none", [], "")
+
+    def unpacked(self) -> nn.Linear:
+        """An ordinary linear layer with the same weight tensors."""
+        linear = nn.Linear(1, 1, bias=False, device="meta")
+        linear.out_features, linear.in_features = self.weight.shape
+        linear.weight, linear.bias = self.weight, self.bias
+        return linear
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> nn.Linear:
+        """A copy has weights of its own, free to change, so it is not packed (heads copy a trunk's layer)."""
+        return copy.deepcopy(self.unpacked(), memo)
 
 
 def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
@@ -51,7 +65,4 @@ def unpack_linears(module: nn.Module) -> None:
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
             if isinstance(child, PackedLinear):
-                linear = nn.Linear(1, 1, bias=False, device="meta")
-                linear.out_features, linear.in_features = child.weight.shape
-                linear.weight, linear.bias = child.weight, child.bias
-                setattr(parent, name, linear)
+                setattr(parent, name, child.unpacked())

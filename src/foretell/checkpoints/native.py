@@ -1,0 +1,43 @@
+"""Native MTP heads: how many a trunk's config claims, and which tensors in its files are theirs. No torch import."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+_CLAIMS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+_PREFIX = re.compile(r"(?:model\.)?(?:language_model\.)?(?:mtp\b|mtp_|nextn\b).*")
+_LAYER = re.compile(r"(?:model\.)?(?:language_model\.)?layers\.(\d+)\.")
+_GGUF = re.compile(r"blk\.\d+\.nextn\.")
+
+
+class NativeClaim(NamedTuple):
+    """MTP layers announced by the config under ``key``; (0, "") where none are."""
+
+    num_layers: int
+    key: str
+
+    def __str__(self) -> str:
+        return f"config claims {self.num_layers} native MTP layer{'s' * (self.num_layers != 1)}"
+
+
+def claimed_heads(config: Mapping[str, Any]) -> NativeClaim:
+    """What a ``config.json`` (or its ``text_config``) says of native MTP layers."""
+    for values in (config, config.get("text_config")):
+        for key in _CLAIMS:
+            count = values.get(key) if isinstance(values, Mapping) else None
+            if isinstance(count, int) and not isinstance(count, bool) and count > 0:
+                return NativeClaim(count, key)
+    return NativeClaim(0, "")
+
+
+def native_tensors(names: Iterable[str], num_layers: int | None) -> list[str]:
+    """Names of native MTP heads: ``mtp.``, ``model.mtp``, layers behind the trunk's last, GGUF ``nextn``."""
+    found = []
+    for name in names:
+        layer = _LAYER.match(name)
+        behind = layer is not None and num_layers is not None and int(layer[1]) >= num_layers
+        if behind or _PREFIX.fullmatch(name) or _GGUF.match(name):
+            found.append(name)
+    return sorted(found)

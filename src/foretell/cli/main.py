@@ -1,0 +1,104 @@
+"""Entry point: the list of commands, and how errors become one line and an exit code.
+
+0    done                     2    usage error (misspelt option, wrong value)
+1    any other error, or a check that failed (verify)     130  interrupted
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from cyclopts import App, CycloptsError, UnusedCliTokensError
+
+from foretell.cli.bench import bench
+from foretell.cli.demo import demo
+from foretell.cli.distill import distill
+from foretell.cli.generate import generate
+from foretell.cli.inspect import inspect
+from foretell.cli.probe import probe
+from foretell.cli.train import train
+from foretell.cli.verify import verify
+from foretell.errors import ForetellError, SamplingError, UsageError
+
+_EPILOGUE = "Every command takes --help, and --debug for a traceback where an error is one line otherwise."
+
+
+def _version() -> str:
+    from foretell.analysis.environment import package_version
+
+    return package_version("foretell")
+
+
+app = App(
+    name="foretell",
+    help="Multi-token prediction for Hugging Face causal LMs: "
+    "train heads, decode losslessly with them, measure the gain.\n\nStart with `foretell demo`.",
+    help_format="markdown",
+    help_epilogue=_EPILOGUE,
+    version=_version,
+    result_action="return_value",
+    exit_on_error=False,
+    print_error=False,
+)
+_COMMANDS: tuple[Callable[..., int | None], ...] = (demo, generate, verify, bench, probe, distill, train, inspect)
+for _place, _command in enumerate(_COMMANDS):
+    app.command(_command, sort_key=_place)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command line and return its exit code."""
+    debug, tokens = _take_debug(list(sys.argv[1:] if argv is None else argv))
+    _quiet_libraries()
+    try:
+        result = app(tokens)
+        sys.stdout.flush()
+        return result if isinstance(result, int) else 0
+    except CycloptsError as error:
+        return _fail(_usage_text(error), UsageError.exit_code, debug)
+    except SamplingError as error:
+        return _fail(f"--{error.field.replace('_', '-')}: {error.message}", error.exit_code, debug)
+    except ForetellError as error:
+        return _fail(str(error), error.exit_code, debug)
+    except BrokenPipeError:
+        # The reader has gone (foretell ... | head). Nothing may be flushed into the pipe at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130, debug)
+    except Exception as error:
+        hint = "" if debug else "  (not expected; --debug shows where)"
+        return _fail(f"{type(error).__name__}: {error}{hint}", 1, debug)
+
+
+def _usage_text(error: CycloptsError) -> str:
+    error.verbose = False
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        return f'"{error.unused_tokens[0]}" is one argument too many; put a text with spaces in quotes'
+    return str(error)
+
+
+def _take_debug(tokens: list[str]) -> tuple[bool, list[str]]:
+    """``--debug`` may stand anywhere before a ``--``."""
+    end = tokens.index("--") if "--" in tokens else len(tokens)
+    return "--debug" in tokens[:end], [t for i, t in enumerate(tokens) if i >= end or t != "--debug"]
+
+
+def _quiet_libraries() -> None:
+    """Loading bars and advice of the libraries below would drown our own lines; read when they are imported."""
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    for name in ("HF_HUB_VERBOSITY", "TRANSFORMERS_VERBOSITY"):
+        os.environ.setdefault(name, "error")
+
+
+def _fail(message: str, exit_code: int, debug: bool) -> int:
+    if debug:
+        traceback.print_exc()
+    print(f"error: {' '.join(message.split())}", file=sys.stderr)
+    return exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

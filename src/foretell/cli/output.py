@@ -1,0 +1,81 @@
+"""Where text goes: results to stdout, everything else to stderr, and a copy of the results to a JSON file."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretell.errors import UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.progress import Progress
+
+_WIDTH = 200
+"""Columns of a table that goes to a file or a pipe, where no terminal says how wide it is."""
+
+
+def note(message: str) -> None:
+    """One line for the reader, to stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+def results() -> Console:
+    """Console for results (stdout): colour on a terminal only."""
+    from rich.console import Console
+
+    return Console(highlight=False, soft_wrap=False, width=None if sys.stdout.isatty() else _WIDTH)
+
+
+def progress() -> Progress:
+    """Progress bar on stderr; gone when done, and silent where stderr is no terminal."""
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+
+
+def check_json_target(path: Path | None) -> None:
+    """Raise UsageError, before any work, where ``--json`` would destroy a file that holds something else."""
+    if path is None or not path.exists():
+        return
+    try:
+        readable = path.is_file() and (path.stat().st_size == 0 or json.loads(path.read_bytes()) is not None)
+    except ValueError:
+        readable = False
+    if not readable:
+        raise UsageError(f"--json: {path} exists and is no JSON file; it is left as it is, give another name")
+
+
+def write_json(path: Path | None, data: Any) -> None:
+    """Write ``data`` in one move, so that a reader never sees half a file; nothing without a path."""
+    if path is None:
+        return
+    check_json_target(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    try:
+        partial.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+    note(f"written: {path}")

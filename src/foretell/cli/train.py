@@ -1,0 +1,67 @@
+"""``foretell train``: train heads as a recipe says."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from foretell.cli.options import Json
+from foretell.cli.output import check_json_target, note, progress, results, write_json
+
+
+def train(
+    recipe: Annotated[Path, Parameter(help="TOML file; recipes/ holds examples.")],
+    /,
+    *,
+    resume: Annotated[
+        bool, Parameter(negative=(), help="Go on from the last checkpoint in the recipe's run_dir.")
+    ] = False,
+    overwrite: Annotated[
+        bool, Parameter(negative=(), help="Replace the adapter that is at the recipe's output.")
+    ] = False,
+    json: Json = None,
+) -> None:
+    """Train heads on a frozen trunk, as a recipe says, and write them as an adapter.
+
+    Try:
+
+        foretell train recipes/smollm2-135m-instruct.toml
+    """
+    check_json_target(json)
+    from foretell.cli.probe import print_depths
+    from foretell.training.recipe import load_recipe
+
+    loaded = load_recipe(recipe)
+
+    from foretell.training.trainer import train as run
+
+    bar = progress()
+    task = bar.add_task("")
+
+    def show(stage: str, num_done: int, num_total: int) -> None:
+        # Only stages that count get a bar, and none stays: the Trainer draws its own.
+        if num_total <= 1:
+            note(f"{stage} ...")
+            return
+        bar.start()
+        bar.update(task, description=stage, completed=num_done, total=num_total)
+        if num_done >= num_total:
+            bar.stop()
+
+    try:
+        # The Trainer prints its log lines to standard output, which is for results here.
+        with contextlib.redirect_stdout(sys.stderr):
+            report = run(loaded, resume=resume, overwrite=overwrite, on_progress=show).as_dict()
+    finally:
+        bar.stop()
+    note(
+        f"{report['num_steps']:,} steps, {report['num_train_tokens']:,} training tokens, {report['train_s']:.0f} s, "
+        f"training loss {report['final_loss']:.3f}: {report['output']}"
+    )
+    if report.get("held_out"):
+        print_depths(results(), report["held_out"])
+    write_json(json, report)

@@ -1,0 +1,149 @@
+"""Recipe: one TOML file that says what a training run reads, trains and writes. Unknown keys are errors."""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from foretell.config import HeadsConfig
+from foretell.errors import DataError, ForetellError, UsageError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """``files``: JSONL of distilled answers or of {"text": ...}. ``texts``: folders or globs of text files; ``{stdlib}``
+    stands for Python's standard library. ``max_text_tokens`` caps them. Rows are ``max_length`` tokens of packed documents.
+    ``supervise``: "answer" = only the trunk's answers are targets, "all" = prompts too (texts always are).
+    ``held_out``: share of documents kept for the report. ``draft_vocab_size``: 0 = the whole vocabulary.
+    """
+
+    files: tuple[str, ...] = ()
+    texts: tuple[str, ...] = ()
+    text_suffixes: tuple[str, ...] = (".py", ".md", ".rst", ".txt")
+    max_text_tokens: int = 0
+    max_documents: int = 0
+    max_length: int = 256
+    supervise: Literal["answer", "all"] = "all"
+    held_out: float = 0.02
+    draft_vocab_size: int = 8192
+
+
+@dataclass(frozen=True)
+class ObjectiveConfig:
+    """``target``: what a depth should predict: the trunk's argmax, its distribution (KL), or the data's tokens.
+
+    ``weights`` per depth, or ``decay``: weight_k = decay^(k-1), normalised.
+    """
+
+    target: Literal["argmax", "distribution", "data"] = "distribution"
+    decay: float = 0.8
+    weights: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """What transformers' Trainer is told. ``precision``: "auto" = bf16 where this CPU or GPU computes in it.
+
+    ``cache_states``: keep the trunk's states on disk: "auto" = when more than one epoch reads them and the disk has room.
+    """
+
+    epochs: float = 3.0
+    max_steps: int = 0
+    batch_rows: int = 16
+    accumulation: int = 1
+    learning_rate: float = 1e-3
+    warmup_ratio: float = 0.05
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    precision: Literal["auto", "bfloat16", "float32"] = "auto"
+    cache_states: bool | Literal["auto"] = "auto"
+    save_steps: int = 500
+    log_steps: int = 20
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A whole run. ``output`` becomes the adapter; ``run_dir`` holds checkpoints, metrics.jsonl and cached states.
+
+    ``init_from``: an adapter to continue from; its conventions and draft vocabulary are kept.
+    """
+
+    trunk: str
+    output: str
+    run_dir: str
+    dtype: Literal["auto", "float32", "bfloat16"] = "auto"
+    init_from: str = ""
+    heads: HeadsConfig = field(default_factory=HeadsConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+
+_SECTIONS: dict[str, type] = {"heads": HeadsConfig, "data": DataConfig, "objective": ObjectiveConfig, "train": TrainConfig}
+
+
+def load_recipe(path: str | Path) -> Recipe:
+    """Read a recipe; raises DataError for a broken file and UsageError for a wrong key or value."""
+    path = Path(path)
+    if not path.is_file():
+        raise DataError("no such file; give the path of a recipe (recipes/ holds examples)", path)
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise DataError(f"not valid TOML ({error})", path) from error
+    for name, section in _SECTIONS.items():
+        given = values.get(name, {})
+        if not isinstance(given, dict):
+            raise UsageError(f"{path}: [{name}] must be a table, got {given!r}")
+        values[name] = _build(section, given, f"{path}: [{name}]")
+    values.setdefault("run_dir", f"runs/{path.stem}")
+    recipe = _build(Recipe, values, str(path))
+    _check(recipe, path)
+    return recipe
+
+
+def _build(kind: type[T], values: dict[str, Any], where: str) -> T:
+    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    for name in values:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, 1)
+            hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
+            raise UsageError(f"{where}: unknown key {name!r}{hint}")
+    values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    try:
+        return kind(**values)
+    except TypeError as error:
+        raise UsageError(f"{where}: {str(error).removeprefix('Recipe.__init__() ')}") from error
+    except ForetellError as error:
+        raise UsageError(f"{where}: {error}") from error
+
+
+def _check(recipe: Recipe, path: Path) -> None:
+    data, objective, train = recipe.data, recipe.objective, recipe.train
+
+    def need(ok: bool, name: str, value: object, allowed: str) -> None:
+        if not ok:
+            raise UsageError(f"{path}: {name} is {value!r}; allowed: {allowed}")
+
+    need(bool(data.files or data.texts), "[data] files", data.files, "at least one JSONL file, or texts")
+    need(data.max_length >= 8, "[data] max_length", data.max_length, "8 tokens or more")
+    need(0 <= data.held_out < 0.5, "[data] held_out", data.held_out, "0 to 0.5")
+    need(data.supervise in ("answer", "all"), "[data] supervise", data.supervise, '"answer" or "all"')
+    targets = ("argmax", "distribution", "data")
+    need(objective.target in targets, "[objective] target", objective.target, ", ".join(targets))
+    num_depths = recipe.heads.num_depths
+    need(
+        len(objective.weights) in (0, num_depths), "[objective] weights", objective.weights, f"{num_depths} numbers, one a depth"
+    )
+    need(train.learning_rate > 0, "[train] learning_rate", train.learning_rate, "above 0")
+    need(train.batch_rows >= 1, "[train] batch_rows", train.batch_rows, "1 or more")
+    need(train.accumulation >= 1, "[train] accumulation", train.accumulation, "1 or more")
+    need(train.precision in ("auto", "bfloat16", "float32"), "[train] precision", train.precision, "auto, bfloat16, float32")
+    need(train.cache_states in (True, False, "auto"), "[train] cache_states", train.cache_states, 'true, false, "auto"')
+    need(recipe.dtype in ("auto", "float32", "bfloat16"), "dtype", recipe.dtype, "auto, float32, bfloat16")

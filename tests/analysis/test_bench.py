@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from foretell.analysis.bench import run_bench
+from foretell.analysis.memory import heads_num_bytes
+from foretell.analysis.systems import EngineSystem, TransformersSystem
+from foretell.analysis.texts import BenchPrompt, first_difference
+from foretell.decoding import step
+from foretell.models.mtp_model import MTPModel
+from foretell.models.trunk import Trunk
+from foretell.types import Draft, Verdict
+from tests.fixtures import byte_tokenizer, random_heads, tiny_llama
+
+PROMPTS = [BenchPrompt("a", [1, 2, 3]), BenchPrompt("b", [5, 6])]
+
+
+def tiny(**heads: object) -> MTPModel:
+    trunk = Trunk(tiny_llama(), byte_tokenizer(), name="tiny")
+    return MTPModel(trunk, random_heads(trunk, **heads))  # type: ignore[arg-type]
+
+
+def test_order_rotates_and_every_system_sees_every_prompt(monkeypatch: pytest.MonkeyPatch) -> None:
+    order: list[tuple[int, int]] = []
+    run = EngineSystem.run
+
+    def spy(self: EngineSystem, prompt: list[int], max_tokens: int) -> object:
+        order.append((self.depth, prompt[0]))
+        return run(self, prompt, max_tokens)
+
+    monkeypatch.setattr(EngineSystem, "run", spy)
+    seen: list[tuple[int, int]] = []
+    report = run_bench(tiny(), PROMPTS, [2, 1], 3, repeats=2, on_progress=lambda a, b: seen.append((a, b)))
+    assert order[:3] == [(0, 1), (1, 1), (2, 1)]  # warm-up
+    assert order[3:] == [
+        *[(0, 1), (1, 1), (2, 1), (1, 5), (2, 5), (0, 5)],
+        *[(1, 1), (2, 1), (0, 1), (2, 5), (0, 5), (1, 5)],
+    ]
+    assert seen[-1] == (12, 12)
+    assert report.differences == [] and len(report.records) == 12
+
+
+def test_a_wrong_text_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    def accept_all(draft: Draft, argmax_ids: Sequence[int]) -> Verdict:
+        return Verdict(len(draft.token_ids), argmax_ids[-1], True)
+
+    monkeypatch.setattr(step, "verify_greedy", accept_all)
+    report = run_bench(tiny(), PROMPTS, [1], 12)
+    assert not report.passed
+    assert {(d.depth, d.prompt, d.verdict) for d in report.differences} == {(1, 0, "BUG"), (1, 1, "BUG")}
+
+
+def test_transformers_gives_the_same_text_from_the_same_weights() -> None:
+    model = tiny()
+    reference = TransformersSystem(model.trunk)
+    model.pack()
+    ours = {p.data_ptr() for p in model.trunk.model.parameters()}
+    assert {p.data_ptr() for p in reference._model.parameters()} == ours
+    for prompt in PROMPTS:
+        plain, other = (s.run(prompt.token_ids, 20) for s in (EngineSystem(model, 0), reference))
+        assert plain.token_ids == other.token_ids
+        assert other.decode_s > 0 and other.decode_tokens_per_s is not None
+    assert plain.times.num_steps == len(plain.token_ids) - 1  # the prefill is not among them
+
+
+def test_heads_memory() -> None:
+    model = tiny(draft_ids=[3, 5, 9])
+    assert model.heads is not None
+    numbers = sum(p.numel() for p in model.heads.parameters())
+    linear = sum(p.numel() for n, p in model.heads.named_parameters() if "proj" in n)
+    ids, rows = 3 * 8, 3 * 64 * 4
+    assert heads_num_bytes(model.heads) == 4 * numbers + ids + rows
+    model.pack()
+    assert heads_num_bytes(model.heads) == 4 * (numbers + linear) + ids + 2 * rows
+
+
+def test_first_difference() -> None:
+    assert first_difference([1, 2], [1, 2]) is None
+    assert first_difference([1, 2, 3], [1, 4, 3]) == 1
+    assert first_difference([1, 2], [1, 2, 3]) == 2

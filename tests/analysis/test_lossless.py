@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+import torch
+
+from foretell.analysis.lossless import check_greedy_equality, explain, near_tie_gap
+from foretell.analysis.texts import BenchPrompt
+from foretell.decoding import step
+from foretell.models.mtp_model import MTPModel
+from foretell.types import Draft, Verdict
+from tests.fixtures import encode, script_trunk, scripted_heads
+
+CYCLE = "abcdefghijklmnopqrstuvwxyza"
+PROMPT = BenchPrompt("chat", encode("a"))
+
+
+def test_equal_texts() -> None:
+    trunk = script_trunk(CYCLE)
+    seen: list[tuple[int, int]] = []
+    model = MTPModel(trunk, scripted_heads(trunk, "mixed", wrong_after=encode("dj")))
+    report = check_greedy_equality(model, [PROMPT] * 2, [1, 3], 20, on_progress=lambda a, b: seen.append((a, b)))
+    assert report.passed and report.differences == []
+    assert (report.num_prompts, report.num_texts, report.num_tokens) == (2, 4, 40)
+    assert report.num_accepted_tokens > 20 and seen == [(1, 2), (2, 2)]
+
+
+def test_a_verifier_that_accepts_everything_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
+    def accept_all(draft: Draft, argmax_ids: Sequence[int]) -> Verdict:
+        return Verdict(len(draft.token_ids), argmax_ids[-1], True)
+
+    monkeypatch.setattr(step, "verify_greedy", accept_all)
+    trunk = script_trunk(CYCLE)
+    report = check_greedy_equality(MTPModel(trunk, scripted_heads(trunk, "wrong")), [PROMPT], [1, 2], 20)
+    assert not report.passed
+    first = report.differences[0]
+    assert (first.depth, first.position, first.verdict) == (1, 1, "BUG")
+    assert (first.expected_text, first.got_text) == ("c", "b")  # always one token late
+    assert first.gap == pytest.approx(16.1, abs=0.1)
+
+
+@pytest.mark.parametrize(("gap", "verdict"), [(5e-5, "near tie"), (1e-2, "BUG")])
+def test_only_a_near_tie_excuses(gap: float, verdict: str) -> None:
+    """After "a" the trunk says "b", and "c" is ``gap`` behind."""
+    trunk = script_trunk("ab")
+    [a, b, c] = encode("abc")
+    with torch.no_grad():
+        trunk.output_head.weight[c, a] = 1.0 - gap / 260**0.5
+    found = explain(trunk, BenchPrompt("x", [a]), [b], [c], 0, 1)
+    assert found.gap == pytest.approx(gap, rel=0.05)
+    assert found.verdict == verdict
+
+
+def test_limits_by_type() -> None:
+    assert near_tie_gap(torch.float32) == near_tie_gap(torch.float64) == 1e-4
+    assert near_tie_gap(torch.bfloat16) == near_tie_gap(torch.float16) == 0.05
+
+
+def test_a_tie_of_two_does_not_excuse_a_third_or_an_end() -> None:
+    trunk = script_trunk("ab")
+    [a, b, c, d] = encode("abcd")
+    with torch.no_grad():
+        trunk.output_head.weight[c, a] = 1.0
+    prompt = BenchPrompt("x", [a])
+    assert explain(trunk, prompt, [b], [c], 0, 1).verdict == "near tie"
+    assert explain(trunk, prompt, [b], [d], 0, 1).verdict == "BUG"
+    ended = explain(trunk, prompt, [b], [], 0, 1)
+    assert (ended.verdict, ended.got_token, ended.got_text) == ("BUG", None, "(end)")

@@ -1,0 +1,117 @@
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from foretell.checkpoints.adapter import save_adapter
+from foretell.checkpoints.inspect import inspect_checkpoint
+from foretell.checkpoints.native import claimed_heads, native_tensors
+from foretell.errors import CheckpointError
+from foretell.models.trunk import Trunk
+from tests.fixtures import random_heads, tiny_deepseek_v3, tiny_gemma, tiny_llama
+
+MTP = {
+    "model.layers.2.eh_proj.weight": torch.zeros(64, 128),
+    "model.layers.2.enorm.weight": torch.ones(64),
+    "model.layers.2.self_attn.o_proj.weight": torch.zeros(64, 48),
+}
+
+
+def test_an_adapter(tmp_path: Path) -> None:
+    heads = random_heads(Trunk(tiny_llama(), name="tiny"), draft_ids=range(90), extra={"draft_coverage": 0.9})
+    save_adapter(heads, tmp_path, {"steps": 5})
+    found = inspect_checkpoint(tmp_path)
+    assert (found.kind, found.max_depth, found.num_tensors) == ("adapter", 3, 14)
+    assert found.num_parameters == sum(parameter.numel() for parameter in heads.parameters())
+    assert found.dtypes == {"BF16": found.num_parameters}
+    assert found.num_bytes == (tmp_path / "mtp.safetensors").stat().st_size
+    assert found.made_for and found.made_for["name"] == "tiny"
+    assert (found.draft_vocab, found.training) == ({"size": 90, "coverage": 0.9}, {"steps": 5})
+    assert found.problems == []
+    plain = json.loads(json.dumps(found.as_dict()))
+    assert plain["heads"]["concat"] == "embedding_first" and "claimed_heads" not in plain
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_a_trunk(tmp_path: Path, tied: bool) -> None:
+    model = tiny_llama(tie_word_embeddings=tied)
+    model.bfloat16().save_pretrained(tmp_path)
+    found = inspect_checkpoint(tmp_path)
+    assert (found.kind, found.architecture, found.tied) == ("trunk", "LlamaForCausalLM", tied)
+    assert (found.num_layers, found.hidden_size, found.vocab_size) == (2, 64, 260)
+    assert found.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert found.dtypes == {"BF16": found.num_parameters}
+    assert (found.claimed_heads, found.mtp_tensors, found.problems) == (0, [], [])
+
+
+def test_a_trunk_in_shards(tmp_path: Path) -> None:
+    model = tiny_gemma()
+    model.save_pretrained(tmp_path, max_shard_size="100KB")
+    assert not (tmp_path / "model.safetensors").exists()
+    found = inspect_checkpoint(tmp_path)
+    assert found.num_parameters == sum(parameter.numel() for parameter in model.parameters())
+    assert found.num_bytes == sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
+    next(tmp_path.glob("*.safetensors")).unlink()
+    with pytest.raises(CheckpointError, match="no such file"):
+        inspect_checkpoint(tmp_path)
+
+
+def test_heads_that_config_and_files_disagree_on(tmp_path: Path) -> None:
+    """Case C10: the usual load and save drops the tensors and keeps the announcement."""
+    model = tiny_deepseek_v3()
+    model.config.num_nextn_predict_layers = 1
+    model.save_pretrained(tmp_path)
+    weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
+    found = inspect_checkpoint(tmp_path)
+    assert (found.claimed_heads, found.mtp_tensors) == (1, [])
+    assert len(found.problems) == 1 and "no MTP tensor is in the files" in found.problems[0]
+
+    save_file(load_file(weights) | MTP, weights, metadata={"format": "pt"})
+    found = inspect_checkpoint(tmp_path)
+    assert (found.claimed_heads, found.mtp_tensors, found.problems) == (1, sorted(MTP), [])
+
+    values = json.loads(config.read_text())
+    config.write_text(json.dumps(values | {"num_nextn_predict_layers": 2}))
+    assert "the files hold tensors of 1" in inspect_checkpoint(tmp_path).problems[0]
+    config.write_text(json.dumps({key: v for key, v in values.items() if key != "num_nextn_predict_layers"}))
+    found = inspect_checkpoint(tmp_path)
+    assert found.claimed_heads == 0 and "config claims no native MTP layer" in found.problems[0]
+
+
+def test_an_untied_trunk_without_an_output_head(tmp_path: Path) -> None:
+    tiny_llama().save_pretrained(tmp_path)
+    weights = tmp_path / "model.safetensors"
+    save_file({name: x for name, x in load_file(weights).items() if name != "lm_head.weight"}, weights)
+    assert "no output head is in the files" in inspect_checkpoint(tmp_path).problems[0]
+
+
+def test_what_is_no_checkpoint(tmp_path: Path) -> None:
+    tiny_llama().save_pretrained(tmp_path / "m")
+    (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / "pytorch_model.bin")
+    for path, problem in (
+        (tmp_path / "m", r"no \*.safetensors file to inspect .*pytorch_model.bin"),
+        (tmp_path / "nowhere", "no such file"),
+        (tmp_path, "no config.json"),
+        ("owner/name", "only local checkpoints"),
+    ):
+        with pytest.raises(CheckpointError, match=problem):
+            inspect_checkpoint(path)
+
+
+def test_names_of_native_heads() -> None:
+    ours = ["mtp.fc.weight", "model.mtp_layers.0.input_proj.weight", "model.mtp.layers.0.enorm.m", "mtp.layers.0.norm"]
+    ours += [
+        "model.layers.4.eh_proj.weight",
+        "model.language_model.layers.5.enorm.weight",
+        "blk.4.nextn.eh_proj.weight",
+    ]
+    trunk = ["model.layers.3.self_attn.q_proj.weight", "lm_head.weight", "model.norm.weight", "blk.3.attn_q.weight"]
+    assert native_tensors(ours + trunk, num_layers=4) == sorted(ours)
+
+
+def test_claims_of_native_heads() -> None:
+    assert claimed_heads({"num_nextn_predict_layers": 0, "text_config": None}).num_layers == 0
+    assert claimed_heads({"text_config": {"mtp_num_hidden_layers": 1}}) == (1, "mtp_num_hidden_layers")
+    assert claimed_heads({"num_mtp_layers": 3}) == (3, "num_mtp_layers")

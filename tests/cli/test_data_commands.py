@@ -1,0 +1,93 @@
+"""distill, train, probe and inspect: thin, so one run each and their own errors."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_distill_writes_answers_and_goes_on(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    answers = tmp_path / "answers.jsonl"
+    first = run("distill", folders / "cycle", prompts, answers, "--max-tokens", 4, "--limit", 2)
+    assert (first.code, first.out) == (0, "")
+    assert "2 answers written (8 tokens), 0 were there already" in first.err
+    second = run("distill", folders / "cycle", prompts, answers, "--max-tokens", 4)
+    assert "1 answers written (4 tokens), 2 were there already" in second.err
+    texts = [json.loads(line)["text"] for line in answers.read_text().splitlines()]
+    assert sorted(texts) == ["abcd", "bcde", "klmn"]
+
+
+def test_probe_reports_every_depth(run: Any, folders: Path, tmp_path: Path) -> None:
+    data = tmp_path / "text.jsonl"
+    data.write_text('{"text": "abcdefghijkl"}\n')
+    ran = run("probe", folders / "cycle", "--data", data, "--heads", folders / "right", "--json", tmp_path / "out.json")
+    assert ran.code == 0 and "mean acceptance length to expect at depth 3: 4.00" in ran.out
+    report = json.loads((tmp_path / "out.json").read_text())
+    assert [d["agreement"] for d in report["depths"]] == [1.0, 1.0, 1.0] and report["num_records"] == 1
+
+
+def test_probe_names_what_is_wrong(run: Any, folders: Path, tmp_path: Path) -> None:
+    data = tmp_path / "text.jsonl"
+    data.write_text('{"text": "abc"}\n{"txt": "abc"}\n')
+    ran = run("probe", folders / "cycle", "--data", data, "--heads", folders / "right")
+    assert ran.code == 1 and "text.jsonl:2" in ran.err and ran.err.count("\n") == 1
+    data.write_text('{"text": "abc"}\n')
+    ran = run("probe", folders / "cycle", "--data", data)
+    assert ran.code == 2 and "no heads" in ran.err
+
+
+def test_inspect_prints_what_it_finds(run: Any, folders: Path, tmp_path: Path) -> None:
+    ran = run("inspect", folders / "right", "--json", tmp_path / "out.json")
+    assert ran.code == 0 and "kind: adapter" in ran.out and "  num_depths: 3" in ran.out
+    assert json.loads((tmp_path / "out.json").read_text())["kind"] == "adapter"
+    assert "architecture: LlamaForCausalLM" in run("inspect", folders / "random").out
+
+
+@pytest.mark.parametrize(
+    ("recipe", "words"),
+    [
+        ('trunk = "t"\noutput = "o"\n[train]\nlearning_rat = 1', ["recipe.toml", "[train]", "learning_rate"]),
+        ('trunk = "t"\noutput = "o"\nrun_dir = "r"', ["recipe.toml", "[data] files"]),
+    ],
+)
+def test_a_wrong_recipe_is_one_line(run: Any, tmp_path: Path, recipe: str, words: list[str]) -> None:
+    path = tmp_path / "recipe.toml"
+    path.write_text(recipe)
+    ran = run("train", path)
+    assert ran.code == 2 and ran.err.count("\n") == 1
+    for word in words:
+        assert word in ran.err
+
+
+def test_train_writes_an_adapter_that_other_commands_take(run: Any, folders: Path, tmp_path: Path) -> None:
+    data, recipe, adapter = tmp_path / "text.jsonl", tmp_path / "recipe.toml", tmp_path / "adapter"
+    data.write_text("".join(f'{{"text": "one two three four {i}"}}\n' for i in range(6)))
+    recipe.write_text(
+        f"""
+        trunk = "{folders / "random"}"
+        output = "{adapter}"
+        run_dir = "{tmp_path / "run"}"
+        dtype = "float32"
+        [heads]
+        num_depths = 2
+        [data]
+        files = ["{data}"]
+        max_length = 32
+        held_out = 0.3
+        draft_vocab_size = 0
+        [train]
+        max_steps = 1
+        batch_rows = 2
+        cache_states = false
+        """
+    )
+    ran = run("train", recipe, "--json", tmp_path / "out.json")
+    assert ran.code == 0 and "mean acceptance length to expect at depth 2" in ran.out
+    assert "1 steps" in ran.err and str(adapter) in ran.err
+    assert json.loads((tmp_path / "out.json").read_text())["num_steps"] == 1
+    again = run("train", recipe)
+    assert again.code == 2 and "--overwrite" in again.err
+    assert run("generate", folders / "random", "one", "--heads", adapter, "--max-tokens", 5).code == 0

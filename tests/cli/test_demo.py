@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_demo_on_a_tiny_model(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "demo.json"
+    line = ("demo", "--model", folders / "cycle", "--heads", folders / "right", "--prompts", prompts)
+    ran = run(*line, "--max-tokens", 9, "--dtype", "float32", "--json", out)
+    assert ran.code == 0
+    assert "Prompt (letters): a\n" in ran.out
+    assert "b‹" in ran.out.replace("\n", "")
+    assert "tokens (in ‹ ›) were guessed by the heads and confirmed by the model" in ran.out
+    assert "Text unchanged: yes (2 of 2 prompts, 18 tokens)" in ran.out
+    assert "as fast" in ran.out or "SLOWER here" in ran.out
+    assert "foretell generate" in ran.out and "foretell verify" in ran.out and "foretell bench" in ran.out
+    data = json.loads(out.read_text())
+    assert {r["depth"] for r in data["runs"]} >= {0} and data["environment"]["command"].startswith("foretell ")
+
+
+def test_a_given_depth_is_not_searched(run: Any, folders: Path, prompts: Path) -> None:
+    line = ("demo", "--model", folders / "cycle", "--heads", folders / "right", "--prompts", prompts)
+    ran = run(*line, "--max-tokens", 9, "--depth", 2, "--num-prompts", 1)
+    assert ran.code == 0 and "trying depths" not in ran.err and "plain and depth 2, in turns" in ran.err
+    assert "bcdefghij" in ran.out.replace("‹", "").replace("›", "")
+
+
+def test_a_missing_adapter_is_named(run: Any, monkeypatch: pytest.MonkeyPatch, prompts: Path) -> None:
+    monkeypatch.setattr("foretell.cli.demo.DEMO_ADAPTER", "adapters/none")
+    ran = run("demo", "--prompts", prompts)
+    assert ran.code == 2 and "adapters/none" in ran.err

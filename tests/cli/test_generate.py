@@ -1,0 +1,76 @@
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_text_on_stdout_and_numbers_on_stderr(run: Any, folders: Path, tmp_path: Path) -> None:
+    out = tmp_path / "done.json"
+    ran = run("generate", folders / "cycle", "a", "--heads", folders / "right", "--max-tokens", 9, "--json", out)
+    assert (ran.code, ran.out) == (0, "bcdefghij\n")
+    start, numbers, _ = ran.err.splitlines()
+    assert start.startswith("heads: sequential") and "trained to 3" in start and "trunk match: yes (cycle)" in start
+    assert numbers.startswith("9 tokens") and "mean acceptance length 4.00" in numbers
+    assert numbers.endswith("acceptance by depth 1.00 1.00 1.00")
+    data = json.loads(out.read_text())
+    assert data["text"] == "bcdefghij" and data["depth"] == 3 and data["stats"]["num_accepted_tokens"] == 6
+
+
+def test_same_text_at_depth_0_with_a_hint_and_no_draft(run: Any, folders: Path) -> None:
+    ran = run("generate", folders / "cycle", "a", "--heads", folders / "right", "--depth", 0, "--max-tokens", 9)
+    assert (ran.code, ran.out) == (0, "bcdefghij\n")
+    assert "hint:" in ran.err and "--depth 3" in ran.err and "n/a (nothing drafted)" in ran.err
+
+
+def test_without_heads_it_is_plain(run: Any, folders: Path) -> None:
+    ran = run("generate", folders / "cycle", "a", "--max-tokens", 3)
+    assert (ran.code, ran.out) == (0, "bcd\n")
+    assert ran.err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("heads", "depth", "words"),
+    [(None, 2, ["--depth", "depth 2", "no heads"]), ("two", 3, ["--depth", "depth 3", "2 trained modules"])],
+)
+def test_a_depth_that_cannot_be_drafted(
+    run: Any, folders: Path, heads: str | None, depth: int, words: list[str]
+) -> None:
+    given = ["--heads", folders / heads] if heads else []
+    ran = run("generate", folders / "cycle", "a", "--depth", depth, *given)
+    assert (ran.code, ran.out) == (2, "")
+    for word in words:
+        assert word in ran.err.splitlines()[-1]
+
+
+def test_heads_of_another_model_are_refused(run: Any, folders: Path) -> None:
+    ran = run("generate", folders / "random", "a", "--heads", folders / "right")
+    assert ran.code == 1 and "hidden_size" in ran.err and ran.err.count("\n") == 1
+
+
+def test_prompt_from_standard_input(run: Any, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO("abc"))
+    assert run("generate", folders / "cycle", "-", "--max-tokens", 2).out == "de\n"
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    ran = run("generate", folders / "cycle", "-")
+    assert ran.code == 2 and "standard input" in ran.err
+
+
+def test_stop_and_chat(run: Any, folders: Path) -> None:
+    assert run("generate", folders / "cycle", "a", "--stop", "f", "--stop", "k").out == "bcde\n"
+    ran = run("generate", folders / "cycle", "a", "--chat")
+    assert ran.code == 2 and "chat template" in ran.err
+    plain = run("generate", folders / "random", "hello", "--max-tokens", 4)
+    assert run("generate", folders / "random", "hello", "--max-tokens", 4, "--chat").out == plain.out
+
+
+def test_a_prompt_may_look_like_an_option(run: Any, folders: Path) -> None:
+    assert run("generate", folders / "cycle", "--max-tokens", 2, "--", "-a").out == "bc\n"
+
+
+def test_seed_repeats_a_sample(run: Any, folders: Path) -> None:
+    line = ("generate", folders / "random", "hello", "--temperature", 1, "--heads", folders / "noise", "--seed", 5)
+    assert run(*line, "--max-tokens", 8).out == run(*line, "--max-tokens", 8).out

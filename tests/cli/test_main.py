@@ -1,0 +1,119 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretell.cli import main as main_module
+from foretell.cli.main import app
+from foretell.errors import CheckpointError
+
+OPTIONS = {
+    "bench": "depths dtype heads json max-tokens num-prompts prompts reference repeats",
+    "demo": "depth dtype heads json max-tokens model num-prompts prompts",
+    "distill": "batch dtype json limit max-tokens seed temperature top-p",
+    "generate": "chat depth dtype heads json max-tokens min-p seed stop temperature top-k top-p",
+    "inspect": "json",
+    "probe": "data dtype heads json max-records",
+    "train": "json overwrite resume",
+    "verify": "depths dtype heads json max-tokens num-prompts prompts samples sampling",
+}
+
+
+def test_options_are_frozen() -> None:
+    """A new option is a decision: change this table with it, and keep to twelve a command."""
+    commands = [name for name in app if not name.startswith("-")]
+    found = {name: app[name].assemble_argument_collection() for name in commands}
+    names = {
+        command: sorted(n.removeprefix("--") for a in arguments for n in a.names if n.startswith("--"))
+        for command, arguments in found.items()
+    }
+    assert names == {command: options.split() for command, options in OPTIONS.items()}
+    assert max(map(len, names.values())) <= 12
+
+
+@pytest.mark.parametrize("command", ["", *OPTIONS])
+def test_help_teaches(run: Any, command: str) -> None:
+    ran = run(*command.split(), "--help")
+    assert ran.code == 0
+    assert "foretell" in ran.out
+    assert not command or f"foretell {command}" in ran.out.split("Try:")[1]
+
+
+def test_help_is_fast_because_it_imports_nothing_heavy() -> None:
+    code = (
+        "import sys; from foretell.cli.main import main; [main([a, '--help']) for a in ('demo', 'train')]; "
+        "main(['--help']); main(['--version']); "
+        "sys.exit(' '.join({'torch', 'transformers', 'datasets'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("bench m --promts x", 2, ["--promts", "Did you mean --prompts"]),
+        ("generate m hi --dept 2", 2, ["--dept", "Did you mean --depth"]),
+        ("generate m hi --depth -1", 2, ["--depth", '"-1"', ">= 0"]),
+        ("generate m hi --depth two", 2, ["--depth", '"two"']),
+        ("generate m hi --dtype bfloat61", 2, ["--dtype", '"bfloat61"', 'Did you mean "bfloat16"']),
+        ("generate m hi there", 2, ['"there"', "quotes"]),
+        ("generate m", 2, ["PROMPT"]),
+        ("generate m hi --temperature -1", 2, ["--temperature", "-1", "0 (greedy) to 100"]),
+        ("generate m hi --top-p nan", 2, ["--top-p", "nan"]),
+        ("generate m hi --max-tokens 0", 2, ["--max-tokens", '"0"', ">= 1"]),
+        ("bench m --depths 1,-2 --prompts {prompts}", 2, ["--depths", "1,-2", "0,1,2,3"]),
+        ("bench m --repeats 0", 2, ["--repeats", '"0"']),
+        ("bench m --prompts {folder}/none.jsonl", 1, ["none.jsonl", "no such file"]),
+        ("bench m --prompts {folder}/broken.jsonl", 1, ["broken.jsonl:3", "JSON"]),
+        ("probe m --data {folder}/none.jsonl", 1, ["none.jsonl", "no such file"]),
+        ("train {folder}/none.toml", 1, ["none.toml", "no such file"]),
+        ("inspect {folder}/none", 1, ["none", "no such file or folder"]),
+        ("generate {folder}/none hi", 1, ["none", "no such file or folder"]),
+        ("verify", 2, ["MODEL", "--sampling"]),
+        ("bnech m", 2, ['"bnech"', 'Did you mean "bench"']),
+        ("--nonsense", 2, ["--nonsense"]),
+    ],
+)
+def test_errors_are_one_line(run: Any, tmp_path: Path, prompts: Path, line: str, code: int, words: list[str]) -> None:
+    (tmp_path / "broken.jsonl").write_text('{"prompt": "a"}\n\n{"prompt": \n', encoding="utf-8")
+    ran = run(*line.format(folder=tmp_path, prompts=prompts).split())
+    assert ran.code == code
+    assert ran.out == ""
+    assert ran.err.startswith("error: ") and ran.err.count("\n") == 1
+    for word in words:
+        assert word in ran.err
+
+
+@pytest.mark.parametrize(
+    ("raised", "code", "message"),
+    [
+        (CheckpointError("two\n lines"), 1, "error: two lines\n"),
+        (ZeroDivisionError("oh"), 1, "error: ZeroDivisionError: oh  (not expected; --debug shows where)\n"),
+        (KeyboardInterrupt(), 130, "error: interrupted\n"),
+    ],
+)
+def test_what_escapes_a_command(
+    run: Any, monkeypatch: pytest.MonkeyPatch, raised: BaseException, code: int, message: str
+) -> None:
+    def fail(tokens: list[str]) -> None:
+        raise raised
+
+    monkeypatch.setattr(main_module, "app", fail)
+    ran = run("inspect", "x")
+    assert (ran.code, ran.err.replace("  ", " ")) == (code, message.replace("  ", " "))
+    debugged = run("inspect", "x", "--debug")
+    assert debugged.code == code and "Traceback" in debugged.err
+
+
+def test_a_reader_that_goes_away_is_no_error() -> None:
+    code = "import sys, foretell.cli.main as m; m.app = lambda _: print('x' * 10**6); sys.exit(m.main([]))"
+    process = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None and process.stderr is not None
+    process.stdout.close()
+    errors = process.stderr.read()
+    assert (process.wait(60), errors) == (141, b"")

@@ -1,0 +1,42 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from foretell.cli.output import check_json_target, write_json
+from foretell.errors import UsageError
+
+
+def test_json_is_written_whole_and_replaces_json(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "out.json"
+    write_json(path, {"a": "ü"})
+    write_json(path, {"a": 2})
+    assert json.loads(path.read_text(encoding="utf-8")) == {"a": 2}
+    assert [p.name for p in path.parent.iterdir()] == ["out.json"]
+
+
+@pytest.mark.parametrize("content", [b"notes\n", b"\x00\xff"])
+def test_a_file_of_another_kind_is_left_alone(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match="--json.*notes.txt"):
+        check_json_target(path)
+    with pytest.raises(UsageError):
+        write_json(path, {})
+    assert path.read_bytes() == content
+
+
+def test_a_folder_is_no_json_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="--json"):
+        check_json_target(tmp_path)
+
+
+def test_nothing_is_written_that_json_cannot_hold(tmp_path: Path) -> None:
+    path = tmp_path / "out.json"
+    write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        write_json(path, {"a": object()})
+    assert json.loads(path.read_text()) == {"a": 1}
+    assert len(list(tmp_path.iterdir())) == 1

@@ -1,0 +1,58 @@
+"""What the lossless tests share: drafts of any quality on any trunk, and the rule that excuses a near tie."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+import torch
+
+from foretell.decoding import engine
+from foretell.decoding.drafters import HeadsDrafter
+from foretell.models.trunk import Trunk
+from foretell.types import Completion
+
+NEAR_TIE = 1e-4
+"""Gap between the two best logits below which fp32 rounding may choose either (cases.md, EQ rule)."""
+
+QUALITIES: dict[str, Callable[[int], bool] | None] = {
+    "random": None,  # what the heads really say
+    "perfect": lambda index: True,
+    "wrong": lambda index: False,
+    "mixed": lambda index: (index * index + index // 3) % 5 != 0,
+}
+"""Which output tokens (by index) are drafted right."""
+
+
+def script_drafts(monkeypatch: pytest.MonkeyPatch, texts: Iterable[Completion], quality: str) -> None:
+    """Heads run as ever, but what they draft is replaced: by the known text, or by anything else where it must be wrong."""
+    known = {tuple(text.prompt_token_ids): text.token_ids for text in texts}
+    is_right = QUALITIES[quality]
+
+    class ScriptedDrafter(HeadsDrafter):
+        def _choose(self, logits_BV: torch.Tensor, rows: list[Any], drafts: list[Any]) -> None:
+            super()._choose(logits_BV, rows, drafts)
+            for row, draft in zip(rows, drafts, strict=True):
+                text = known[tuple(row.prompt_token_ids)]
+                index = len(row.token_ids) + len(draft.token_ids) - 1
+                if is_right is not None and index < len(text):
+                    right = text[index]
+                    draft.token_ids[-1] = right if is_right(index) else (right + 1) % self.heads.trunk.vocab_size
+
+    monkeypatch.setattr(engine, "HeadsDrafter", ScriptedDrafter)
+
+
+def assert_same_text(trunk: Trunk, prompt: list[int], expected: list[int], got: list[int]) -> None:
+    """Equal ids; or the first difference lies between two tokens that nearly tie, by logits computed anew."""
+    if got == expected:
+        return
+    position = next((i for i, (a, b) in enumerate(zip(expected, got, strict=False)) if a != b), None)
+    assert position is not None, f"one text is a part of the other: {len(expected)} and {len(got)} tokens"
+    with torch.no_grad():
+        logits = trunk.model(input_ids=torch.tensor([prompt + expected[:position]]), use_cache=False).logits[0, -1]
+    best = logits.max()
+    gaps = [float(best - logits[token]) for token in (expected[position], got[position])]
+    assert max(gaps) < NEAR_TIE, (
+        f"token {position} is {got[position]} instead of {expected[position]}; below the best logit by {gaps}"
+    )
