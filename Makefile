@@ -31,7 +31,7 @@ $(STAMP): pyproject.toml constraints.txt
 	touch $@; \
 	echo "Environment ready in $$(($$(date +%s) - start)) s"
 
-demo: $(STAMP) ## train heads on a small real model, then compare plain and multi-token decoding
+demo: $(STAMP) ## compare plain and multi-token decoding on a small real model
 	$(BIN)/foretell demo $(ARGS)
 
 test: $(STAMP) ## run the tests

@@ -65,12 +65,12 @@ def _is_number(value: object) -> bool:
 
 @dataclass(frozen=True)
 class HeadsConfig:
-    """Conventions of sequential heads, stored with them: real checkpoints differ and a wrong one costs acceptance silently.
+    """Conventions of sequential heads, stored with them: checkpoints differ, and a wrong one costs acceptance silently.
 
-    ``num_modules`` distinct modules; with ``unrolled`` the one module serves every depth and ``num_depths`` is the depth
-    it was trained for. ``hidden_source``: trunk state after ("post") or before ("pre") its final norm.
-    ``concat``: which half of eh_proj's input comes first. ``feedback``: state passed to the next depth, after ("normed")
-    or before ("raw") the head's own final norm. ``draft_vocab_size``: rows of the reduced draft vocabulary, 0 = full.
+    ``num_modules`` distinct modules; with ``unrolled`` the one module serves every depth and ``num_depths`` is the
+    depth it was trained for. ``hidden_source``: trunk state after ("post") or before ("pre") its final norm.
+    ``concat``: which half of eh_proj's input comes first. ``feedback``: state passed to the next depth, after
+    ("normed") or before ("raw") the head's own final norm. ``draft_vocab_size``: rows of the draft vocabulary, 0 = all.
     ``max_positions``: the head's own window, 0 = the trunk's.
     """
 
@@ -99,12 +99,15 @@ class HeadsConfig:
             if getattr(self, name) not in values:
                 raise CheckpointError(f"heads: {name} is {getattr(self, name)!r}; allowed: {', '.join(values)}")
         if self.num_modules < 1 or self.num_depths < 1:
-            raise CheckpointError(f"heads: num_modules {self.num_modules} and num_depths {self.num_depths} must be at least 1")
+            raise CheckpointError(
+                f"heads: num_modules {self.num_modules} and num_depths {self.num_depths} must be at least 1"
+            )
         if self.unrolled and self.num_modules != 1:
             raise CheckpointError(f"heads: unrolled needs num_modules 1, got {self.num_modules}")
         if not self.unrolled and self.num_depths != self.num_modules:
             raise CheckpointError(
-                f"heads: {self.num_modules} distinct modules serve exactly that many depths, got num_depths {self.num_depths}"
+                f"heads: {self.num_modules} distinct modules serve exactly that many depths, "
+                f"got num_depths {self.num_depths}"
             )
 
     @property

@@ -1,7 +1,8 @@
 """Shared nouns of decoding, and the legend of tensor shape suffixes used everywhere.
 
-Suffix letters: B rows · T positions of a text · N nodes of a step (pending tokens + drafts) · S cache entries ·
-D hidden size · V vocabulary (or draft vocabulary) · K draft depth.
+Suffix letters: B rows · T positions of a text · N nodes of a step (pending tokens + drafts), or positions picked out of
+a batch · M nodes of all rows that are judged · R packed rows of the training data · S cache entries · D hidden size ·
+V vocabulary (or draft vocabulary) · K draft depth.
 """
 
 from __future__ import annotations
@@ -119,7 +120,7 @@ class AcceptanceStats:
 
 @dataclass
 class Completion:
-    """A finished request. ``token_ids`` holds every produced token, EOS included; ``text`` stops before EOS or a stop string."""
+    """A finished request. ``token_ids``: all it produced, EOS included; ``text`` ends before EOS or a stop string."""
 
     prompt_token_ids: list[int]
     token_ids: list[int]

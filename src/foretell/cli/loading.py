@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from foretell.models.mtp_model import MTPModel
 
 
+def check_model(trunk: str, heads: str | None = None) -> None:
+    """Raise CheckpointError, before anything heavy is imported, where ``trunk`` or ``heads`` names nothing there is."""
+    from foretell.checkpoints.adapter_config import read_adapter_config
+    from foretell.checkpoints.source import find_source
+
+    find_source(trunk)
+    if heads is not None:
+        read_adapter_config(heads)
+
+
 def load_model(trunk: str, heads: str | None = None, dtype: DtypeName = "auto", pack: bool = True) -> MTPModel:
     """Load trunk and heads, say on stderr which heads were found, and pack the weights for decoding on this CPU.
 

@@ -23,7 +23,13 @@ from foretell.cli.train import train
 from foretell.cli.verify import verify
 from foretell.errors import ForetellError, SamplingError, UsageError
 
-_EPILOGUE = "Every command takes --help, and --debug for a traceback where an error is one line otherwise."
+_HELP = """\
+Multi-token prediction for Hugging Face causal LMs: train heads, decode losslessly with them, measure the gain.
+
+Start with `foretell demo`. **Heads** are a small part that guesses tokens ahead; the **trunk**, the model itself, keeps
+the guesses it would have written itself. **Depth** is the number of tokens guessed a step; 0 is plain decoding.
+"""
+_EPILOGUE = "--debug, with any command, shows the traceback of an error."
 
 
 def _version() -> str:
@@ -34,8 +40,7 @@ def _version() -> str:
 
 app = App(
     name="foretell",
-    help="Multi-token prediction for Hugging Face causal LMs: "
-    "train heads, decode losslessly with them, measure the gain.\n\nStart with `foretell demo`.",
+    help=_HELP,
     help_format="markdown",
     help_epilogue=_EPILOGUE,
     version=_version,
@@ -43,7 +48,7 @@ app = App(
     exit_on_error=False,
     print_error=False,
 )
-_COMMANDS: tuple[Callable[..., int | None], ...] = (demo, generate, verify, bench, probe, distill, train, inspect)
+_COMMANDS: tuple[Callable[..., int | None], ...] = (demo, generate, verify, bench, distill, train, probe, inspect)
 for _place, _command in enumerate(_COMMANDS):
     app.command(_command, sort_key=_place)
 

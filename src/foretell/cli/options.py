@@ -12,28 +12,39 @@ from foretell.errors import UsageError
 
 DtypeName = Literal["auto", "float32", "bfloat16"]
 
-Model = Annotated[str, Parameter(help="Trunk: a folder, a GGUF file, a hub name, or demo (SmolLM2-135M-Instruct).")]
-Heads = Annotated[str | None, Parameter(help="Adapter folder with the heads; without it, heads the checkpoint ships.")]
+Model = Annotated[
+    str, Parameter(help="Trunk: a folder, a GGUF file, a hub name (OWNER/NAME), or demo (SmolLM2-135M-Instruct).")
+]
+Heads = Annotated[str | None, Parameter(help="Adapter folder with the heads, as foretell train writes it.")]
 Dtype = Annotated[
-    DtypeName, Parameter(help="Type to compute in. auto: bfloat16 where this CPU packs it, else float32.")
+    DtypeName, Parameter(help="Type to compute in; auto = bfloat16 where this CPU is fast in it, else float32.")
 ]
 Json = Annotated[
-    Path | None, Parameter(name="--json", help="Also write what is printed to this file; only JSON is overwritten.")
+    Path | None,
+    Parameter(name="--json", help="Write the results to this file too; it must be new or hold JSON."),
 ]
-MaxTokens = Annotated[int, Parameter(validator=Number(gte=1), help="Most tokens to produce for a prompt.")]
+MaxTokens = Annotated[int, Parameter(validator=Number(gte=1), help="Produce at most so many tokens for a prompt.")]
 Prompts = Annotated[
     list[Path] | None,
     Parameter(
         consume_multiple=True,
         negative=(),
-        help='JSONL files, a record with "messages" or "prompt" a line; its domain is in "domain" or the file name. '
-        "Default: the project's held-out prompts (prompts/).",
+        help='JSONL files, a record with "messages" (a chat) or "prompt" (text) a line; "domain" in it, or the file\'s '
+        "name, groups the results. Default: the held-out chat, code and structured prompts of the project.",
     ),
 ]
 NumPrompts = Annotated[
-    int | None, Parameter(validator=Number(gte=1), help="Take only so many prompts from the start of each file.")
+    int | None,
+    Parameter(validator=Number(gte=1), help="Take only so many prompts from the start of each file. Default: all."),
 ]
-Depths = Annotated[str | None, Parameter(help="Depths to run, for example 1,2,3 (drafted tokens a step).")]
+Depths = Annotated[
+    str | None, Parameter(help="Depths to run, with commas: 1,2,3. A depth is the number of tokens drafted a step.")
+]
+
+
+def switch(text: str) -> Parameter:
+    """An option that is off unless it is given."""
+    return Parameter(negative=(), show_default=False, help=text)
 
 
 def parse_depths(text: str) -> list[int]:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from foretell.cli.loading import check_model, load_model
 from foretell.cli.options import Dtype, Heads, Json, Model
 from foretell.cli.output import check_json_target, progress, results, write_json
 from foretell.errors import DataError, UsageError
@@ -28,23 +29,26 @@ def probe(
         ),
     ],
     heads: Heads = None,
-    max_records: Annotated[int, Parameter(validator=Number(gte=0), help="Take only so many records, 0 = all.")] = 200,
+    max_records: Annotated[
+        int, Parameter(validator=Number(gte=0), help="Take only the first so many records, 0 = all.")
+    ] = 200,
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> None:
-    """Report per depth, on held-out text: agreement with the trunk's argmax, overlap, and chained acceptance.
+    """Read how good the heads' guesses are on held-out text, before anything is served.
 
-    Overlap is the mean of sum min(p, q), what sampling at temperature 1 would accept. Chained: all depths up to this
-    one right, what greedy decoding would accept.
+    Per depth: agreement with the trunk's argmax; overlap, the mean of sum min(p, q), which sampling at temperature 1
+    would accept; chained, the share of positions with all depths up to this one right, which greedy decoding would.
 
     Try:
 
-        foretell probe demo --heads adapters/smollm2-135m-instruct --data held-out.jsonl
+        foretell distill demo prompts/chat.jsonl data/held-out.jsonl
+        foretell probe demo --heads adapters/smollm2-135m-instruct --data data/held-out.jsonl
     """
     check_json_target(json)
     records = _read(data)[: max_records or None]
+    check_model(model, heads)
 
-    from foretell.cli.loading import load_model
     from foretell.training.probe import probe as run
 
     loaded = load_model(model, heads, dtype, pack=False)

@@ -9,7 +9,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from foretell.cli.options import Json
+from foretell.cli.loading import check_model
+from foretell.cli.options import Json, switch
 from foretell.cli.output import check_json_target, note, progress, results, write_json
 
 
@@ -17,15 +18,14 @@ def train(
     recipe: Annotated[Path, Parameter(help="TOML file; recipes/ holds examples.")],
     /,
     *,
-    resume: Annotated[
-        bool, Parameter(negative=(), help="Go on from the last checkpoint in the recipe's run_dir.")
-    ] = False,
-    overwrite: Annotated[
-        bool, Parameter(negative=(), help="Replace the adapter that is at the recipe's output.")
-    ] = False,
+    resume: Annotated[bool, switch("Go on from the last checkpoint in the recipe's run_dir.")] = False,
+    overwrite: Annotated[bool, switch("Replace the adapter and the checkpoints of an earlier run.")] = False,
     json: Json = None,
 ) -> None:
-    """Train heads on a frozen trunk, as a recipe says, and write them as an adapter.
+    """Train heads on a frozen trunk, as a recipe says, and write them as an adapter folder.
+
+    Loss and agreement per depth go to metrics.jsonl in the recipe's run_dir. At the end a table shows how good the
+    guesses are on held-out documents.
 
     Try:
 
@@ -36,6 +36,7 @@ def train(
     from foretell.training.recipe import load_recipe
 
     loaded = load_recipe(recipe)
+    check_model(loaded.trunk, loaded.init_from or None)
 
     from foretell.training.trainer import train as run
 
@@ -60,7 +61,7 @@ def train(
         bar.stop()
     note(
         f"{report['num_steps']:,} steps, {report['num_train_tokens']:,} training tokens, {report['train_s']:.0f} s, "
-        f"training loss {report['final_loss']:.3f}: {report['output']}"
+        f"training loss {report['mean_loss']:.3f}: {report['output']}"
     )
     if report.get("held_out"):
         print_depths(results(), report["held_out"])

@@ -8,7 +8,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from foretell.cli.assets import prompt_files
-from foretell.cli.options import Depths, Dtype, Heads, Json, MaxTokens, NumPrompts, Prompts, parse_depths
+from foretell.cli.loading import check_depths, check_model, default_depths, load_model
+from foretell.cli.options import Depths, Dtype, Heads, Json, MaxTokens, NumPrompts, Prompts, parse_depths, switch
 from foretell.cli.output import check_json_target, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
 from foretell.errors import UsageError
@@ -26,7 +27,8 @@ _DEEPEST = 4
 
 def verify(
     model: Annotated[
-        str | None, Parameter(help="Trunk: a folder, a GGUF file, a hub name, or demo. Not needed with --sampling.")
+        str | None,
+        Parameter(help="Trunk: a folder, a GGUF file, a hub name (OWNER/NAME), or demo. Not needed with --sampling."),
     ] = None,
     /,
     *,
@@ -37,16 +39,18 @@ def verify(
     num_prompts: NumPrompts = None,
     dtype: Dtype = "float32",
     sampling: Annotated[
-        bool, Parameter(negative=(), help="Test the sampling law, on a built-in model whose distribution is known.")
+        bool, switch("Check the distribution of samples too, on a built-in model where it is known.")
     ] = False,
-    samples: Annotated[int, Parameter(validator=Number(gte=100), help="Tokens to sample for each setting.")] = 20_000,
+    samples: Annotated[
+        int, Parameter(validator=Number(gte=100), help="Tokens to sample for each setting that --sampling checks.")
+    ] = 20_000,
     json: Json = None,
 ) -> int:
-    """Check that greedy text at depths 1 to 4 equals depth 0 token by token, and that samples keep the trunk's law.
+    """Prove that drafting changes nothing: greedy text token by token, samples in their distribution.
 
-    At a first difference it prints the position, both tokens and the trunk's top-2 logit gap there. A gap below 1e-4
-    (float32) or 0.05 (bfloat16) is a near tie: rounding may decide it either way. Anything else is a bug, and the exit
-    code is 1.
+    Greedy text at every depth (default: 1 to 4) is compared with plain decoding. At a first difference it prints the
+    position, both tokens and the trunk's top-2 logit gap there. A gap below 1e-4 (float32) or 0.05 (bfloat16) is a near
+    tie: rounding may decide it either way. Anything else is a bug, and the exit code is 1.
 
     Try:
 
@@ -85,9 +89,9 @@ def _equality(
     files = prompt_files(prompts)
     check_prompts(files)
     asked = None if depths is None else parse_depths(depths)
+    check_model(model, heads)
 
     from foretell.analysis.lossless import check_greedy_equality
-    from foretell.cli.loading import check_depths, default_depths, load_model
 
     loaded = load_model(model, heads, dtype)
     if loaded.heads is None:

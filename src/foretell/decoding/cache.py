@@ -14,8 +14,8 @@ class KVCache:
     """Looks like a transformers cache to the layers (``update``), and like slots of entries to the step.
 
     Entry i of slot s is valid for i < ``lengths[s]``. A pass writes behind the valid part; ``commit`` makes entries
-    valid, and everything after them is thereby rewound. Buffers grow by doubling, up to ``max_length`` entries. The last
-    column is scratch: padded tokens of a pass are written there and never read.
+    valid, and everything after them is thereby rewound. Buffers grow by doubling, up to ``max_length`` entries. The
+    last column is scratch: padded tokens of a pass are written there and never read.
     """
 
     def __init__(self, num_slots: int, max_length: int) -> None:
@@ -30,7 +30,9 @@ class KVCache:
         self._num_keys = 0
         self._run: tuple[int, int, int] | None = None  # (slot, first, stop) where one row writes one stretch
 
-    def begin(self, slots: Sequence[int], entries: Sequence[Sequence[int]], num_nodes: int, device: torch.device) -> int:
+    def begin(
+        self, slots: Sequence[int], entries: Sequence[Sequence[int]], num_nodes: int, device: torch.device
+    ) -> int:
         """Announce a pass: ``entries[b]`` are the entries row b will write, padded with scratch up to ``num_nodes``.
 
         Returns the number of keys (S) every layer will see; masks must have that width.
@@ -46,7 +48,9 @@ class KVCache:
         self._run = (slots[0], first, first + num_nodes) if one_stretch else None
         return self._num_keys
 
-    def update(self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any) -> tuple[torch.Tensor, torch.Tensor]:
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
         """Called by each layer with (B, heads, N, d); returns all keys and values, (B, heads, S, d)."""
         while len(self._keys) <= layer_idx:
             for buffers, new in ((self._keys, keys), (self._values, values)):

@@ -16,7 +16,7 @@ from foretell.types import Draft
 
 @dataclass
 class _Queue:
-    """States of one depth that its module has not yet read with their true token; ``start`` is the first one's index."""
+    """States of one depth that its module has not yet read with their true token; ``start`` is the first's index."""
 
     start: int
     states_ND: torch.Tensor
@@ -37,8 +37,8 @@ class HeadsDrafter:
     """Module of depth k reads pairs (state k-1 at index i, token i+k) into entry i of its own cache.
 
     A pair whose token is drafted makes a provisional entry; the next call overwrites it with the true one. For distinct
-    modules these are the last k-1 indices of module k, so their input states wait in a queue. An unrolled module has one
-    cache: true entries come from depth 1, and deeper steps write behind them.
+    modules these are the last k-1 indices of module k, so their input states wait in a queue. An unrolled module has
+    one cache: true entries come from depth 1, and deeper steps write behind them.
     """
 
     def __init__(self, heads: Heads, num_slots: int, window: int) -> None:

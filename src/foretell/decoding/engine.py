@@ -37,15 +37,17 @@ class Engine:
     ) -> list[Completion]:
         """Complete every prompt, in order. ``depth``: drafted tokens a step, 0 = plain decoding.
 
-        A prompt is text, token ids, or chat messages. ``params`` is one for all or one a prompt. ``on_finish`` is called
-        with (prompt index, completion) as soon as each is done. Raises UsageError for a depth the heads cannot draft and
-        ContextLengthError for a prompt that leaves no room for a token.
+        A prompt is text, token ids, or chat messages. ``params`` is one for all or one a prompt. ``on_finish`` is
+        called with (prompt index, completion) as soon as each is done. Raises UsageError for a depth the heads cannot
+        draft and ContextLengthError for a prompt that leaves no room for a token.
         """
         self.check_depth(depth)
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompts)
         elif len(params) != len(prompts):
-            raise UsageError(f"{len(params)} sampling parameters for {len(prompts)} prompts; give one for all or one each")
+            raise UsageError(
+                f"{len(params)} sampling parameters for {len(prompts)} prompts; give one for all or one each"
+            )
         rows = [self._sequence(prompt, p, depth, i) for i, (prompt, p) in enumerate(zip(prompts, params, strict=True))]
         self._run(rows, on_finish)
         return [row.completion() for row in rows]
@@ -90,8 +92,8 @@ class Engine:
             raise UsageError(f"prompt {index}: token id {bad[0]} is outside the vocabulary of {trunk.vocab_size}")
         if len(token_ids) >= trunk.max_positions:
             raise ContextLengthError(
-                f"prompt {index} has {len(token_ids)} tokens and the window holds {trunk.max_positions}, output included; "
-                f"shorten the prompt to at most {trunk.max_positions - 1} tokens"
+                f"prompt {index} has {len(token_ids)} tokens and the window holds {trunk.max_positions}, "
+                f"output included; shorten the prompt to at most {trunk.max_positions - 1} tokens"
             )
         if params.stop and self.model.tokenizer is None:
             raise UsageError("stop strings need a tokenizer, and this model folder has none")

@@ -11,7 +11,7 @@ from foretell.decoding.cache import KVCache
 
 @dataclass
 class PassInput:
-    """Positions and masks of one pass. Row b brings ``counts[b]`` new tokens at entries starts[b], starts[b] + 1, ..."""
+    """Positions and masks of one pass. Row b brings ``counts[b]`` new tokens, at entries from ``starts[b]`` on."""
 
     counts: list[int]
     positions_BN: torch.Tensor

@@ -26,7 +26,7 @@ def verify_greedy(draft: Draft, argmax_ids: Sequence[int]) -> Verdict:
 def verify_sampled(
     draft: Draft, logits_KV: torch.Tensor, params: SamplingParams, generator: torch.Generator
 ) -> Verdict:
-    """``logits_KV``: the trunk's logits after 0, 1, ... len(draft) drafted tokens; q must be what the draft was drawn from."""
+    """``logits_KV``: the trunk's logits after 0, 1, ... len(draft) drafted tokens; q: what the draft was drawn from."""
     probs_KV = filtered_probs(logits_KV, params)
     for k, token_id in enumerate(draft.token_ids):
         assert draft.probs_KV is not None

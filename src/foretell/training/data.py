@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from foretell.errors import DataError
+from foretell.models.trunk import Trunk
 from foretell.training.jsonl import read_jsonl
 from foretell.training.recipe import DataConfig
 
@@ -44,37 +45,39 @@ class PackedRows:
         return int((self.doc_ids_RT >= 0).sum())
 
 
-def record_document(record: dict[str, Any], tokenizer: Any, supervise: str, where: tuple[str, int]) -> Document:
+def record_document(record: dict[str, Any], trunk: Trunk, supervise: str, where: tuple[str, int]) -> Document:
     """A distilled record (prompt_token_ids and token_ids) or {"text": ...} -> document."""
     answer = record.get("token_ids")
     if isinstance(answer, list):
         prompt = record.get("prompt_token_ids", [])
+        if not isinstance(prompt, list) or not all(_is_token(t, trunk.vocab_size) for t in [*prompt, *answer]):
+            raise DataError(f"token ids must be integers from 0 to {trunk.vocab_size - 1}, those of the trunk", *where)
         flags = [supervise == "all"] * len(prompt) + [True] * len(answer)
         return Document([*prompt, *answer], flags)
     if isinstance(text := record.get("text"), str):
-        token_ids = list(tokenizer(text)["input_ids"])
-        return Document(token_ids, [True] * len(token_ids))
+        return _text_document(text, trunk, *where)
     raise DataError('needs "token_ids" (made by foretell distill) or "text"', *where)
 
 
-def read_documents(config: DataConfig, tokenizer: Any) -> list[Document]:
+def read_documents(config: DataConfig, trunk: Trunk) -> list[Document]:
     """All documents of a recipe, files first, then texts, in a fixed order."""
     documents = []
     for path in config.files:
         for number, record in read_jsonl(path):
-            documents.append(record_document(record, tokenizer, config.supervise, (path, number)))
+            documents.append(record_document(record, trunk, config.supervise, (path, number)))
     if config.max_documents:
         documents = documents[: config.max_documents]
     num_tokens = 0
-    for path in _text_files(config):
+    for file in _text_files(config):
         if config.max_text_tokens and num_tokens >= config.max_text_tokens:
             break
-        text = path.read_text(encoding="utf-8", errors="replace")
-        token_ids = list(tokenizer(text)["input_ids"])
-        num_tokens += len(token_ids)
-        documents.append(Document(token_ids, [True] * len(token_ids)))
+        document = _text_document(file.read_text(encoding="utf-8", errors="replace"), trunk, file)
+        num_tokens += len(document.token_ids)
+        documents.append(document)
     if not documents:
-        raise DataError("no documents found; check files and texts of the recipe", ", ".join(config.files + config.texts))
+        raise DataError(
+            "no documents found; check files and texts of the recipe", ", ".join(config.files + config.texts)
+        )
     return documents
 
 
@@ -114,7 +117,7 @@ def pack(documents: Iterable[Document], max_length: int) -> PackedRows:
 
 
 def split_held_out(documents: list[Document], share: float) -> tuple[list[Document], list[Document]]:
-    """(training, held out): every n-th document is held out, so both see the same mix; at least one each if share > 0."""
+    """(training, held out): every n-th document is held out, so both see the same mix; at least one if share > 0."""
     if share <= 0 or len(documents) < 2:
         return documents, []
     every = max(2, round(1 / share))
@@ -131,6 +134,17 @@ def choose_draft_vocab(counts_V: torch.Tensor, size: int) -> tuple[torch.Tensor,
     return ids, float(counts_V[ids].sum() / counts_V.sum())
 
 
+def _is_token(value: object, vocab_size: int) -> bool:
+    return type(value) is int and 0 <= value < vocab_size
+
+
+def _text_document(text: str, trunk: Trunk, file: str | Path, line: int | None = None) -> Document:
+    if trunk.tokenizer is None:
+        raise DataError("is text, and the trunk's folder has no tokenizer; give records with token_ids", file, line)
+    token_ids = list(trunk.tokenizer(text)["input_ids"])
+    return Document(token_ids, [True] * len(token_ids))
+
+
 def _pieces(documents: Iterable[Document], max_length: int) -> Iterator[Document]:
     for document in documents:
         for start in range(0, len(document.token_ids), max_length):
@@ -142,8 +156,12 @@ def _text_files(config: DataConfig) -> Iterator[Path]:
     for pattern in config.texts:
         pattern = pattern.replace("{stdlib}", sysconfig.get_paths()["stdlib"])
         root = Path(pattern)
-        found = sorted(root.rglob("*")) if root.is_dir() else [Path(p) for p in sorted(glob.glob(pattern, recursive=True))]
-        files = [p for p in found if p.suffix in config.text_suffixes and "site-packages" not in p.parts and p.is_file()]
+        found = (
+            sorted(root.rglob("*")) if root.is_dir() else [Path(p) for p in sorted(glob.glob(pattern, recursive=True))]
+        )
+        files = [
+            p for p in found if p.suffix in config.text_suffixes and "site-packages" not in p.parts and p.is_file()
+        ]
         if not files:
             raise DataError(f"no files with {', '.join(config.text_suffixes)} found", pattern)
         yield from files

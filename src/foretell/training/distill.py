@@ -13,6 +13,7 @@ from pathlib import Path
 
 from foretell.config import SamplingParams
 from foretell.decoding.engine import Engine
+from foretell.errors import DataError
 from foretell.models.mtp_model import MTPModel
 from foretell.training.jsonl import read_jsonl, read_prompts, repair_tail
 from foretell.types import Completion
@@ -38,16 +39,20 @@ def distill(
 ) -> DistillReport:
     """Answer every prompt of ``prompts`` that ``output`` does not hold yet.
 
-    A record keeps its id and gains prompt_token_ids, token_ids, text, finish_reason. Answers are appended as they finish,
-    so a killed run loses only what was unfinished. Sampled answers draw from a seed per prompt, made of ``params.seed``
-    and the id, so an answer does not depend on where a run was cut. ``on_answer(num_done, num_total, num_tokens)``.
+    A record keeps its id and gains prompt_token_ids, token_ids, text, finish_reason. Answers are appended as they
+    finish, so a killed run loses only what was unfinished. Sampled answers draw from a seed per prompt, made of
+    ``params.seed`` and the id, so an answer does not depend on where a run was cut.
+    ``on_answer(num_done, num_total, num_tokens)``.
     """
     output = Path(output)
     records = read_prompts(prompts)[: limit or None]
     done: set[str] = set()
     if output.exists():
         repair_tail(output)
-        done = {str(record["id"]) for _, record in read_jsonl(output)}
+        for number, record in read_jsonl(output):
+            if "id" not in record:
+                raise DataError('no answer of an earlier run: it has no "id"; give another output', output, number)
+            done.add(str(record["id"]))
     waiting = [record for record in records if str(record["id"]) not in done]
     report = DistillReport(num_skipped=len(records) - len(waiting))
     if not waiting:

@@ -33,8 +33,13 @@ def read_prompts(path: str | Path) -> list[dict[str, Any]]:
     records = []
     for number, record in read_jsonl(path):
         messages, prompt = record.get("messages"), record.get("prompt")
-        is_chat = isinstance(messages, list) and messages and all(
-            isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str) for m in messages
+        is_chat = (
+            isinstance(messages, list)
+            and messages
+            and all(
+                isinstance(m, dict) and isinstance(m.get("role"), str) and isinstance(m.get("content"), str)
+                for m in messages
+            )
         )
         if not is_chat and not (isinstance(prompt, str) and prompt):
             raise DataError('needs "prompt" (text) or "messages" (a list of role and content)', path, number)

@@ -1,7 +1,7 @@
 """The heads' loss: per depth, over valid positions only, in chunks, divided by the count of the whole window.
 
-L = sum_k weight_k * (sum over valid positions of loss_k) / (number of valid positions of depth k). The vocabulary is never
-projected for more than one chunk of one depth at a time.
+L = sum_k weight_k * (sum over valid positions of loss_k) / (number of valid positions of depth k). The vocabulary is
+never projected for more than one chunk of one depth at a time.
 """
 
 from __future__ import annotations
@@ -69,7 +69,9 @@ def heads_loss(
     states = heads.training_states(batch.states, embeddings_BTD, batch.doc_ids_BT)
     weights = depth_weights(config, len(states))
     if int(counts_K.sum()) == 0:
-        warnings.warn("no token of this batch is a target at any depth (all masked, or too short); loss is 0", stacklevel=2)
+        warnings.warn(
+            "no token of this batch is a target at any depth (all masked, or too short); loss is 0", stacklevel=2
+        )
     total = states[0].new_zeros((), dtype=torch.float32)
     parts = []
     for k, state_BTD in enumerate(states, start=1):
@@ -90,20 +92,26 @@ def depth_loss(heads: Heads, state_BTD: torch.Tensor, batch: Batch, depth: int, 
         goals = argmax_N
     else:
         goals = heads.to_draft_ids(ahead_of(batch.token_ids_BT, valid_BT, depth + 1))
-    parameters = [] if heads.output is None else list(heads.output.parameters())
-    loss_sum, num_agreed = _ChunkedLoss.apply(heads, target, goals, argmax_N, states_ND, *parameters)
+    parameters = [] if heads.output is None else [p for p in heads.output.parameters() if p.requires_grad]
+    loss_sum, num_agreed = _ChunkedLoss.apply(heads, target, goals, argmax_N, states_ND, *parameters)  # type: ignore[no-untyped-call]
     return DepthLoss(loss_sum, int(valid_BT.sum()), num_agreed)
 
 
 class _ChunkedLoss(torch.autograd.Function):
     """Sum of the loss over rows; the gradient is taken chunk by chunk in the forward pass, so nothing is recomputed.
 
-    Small chunks stay in the processor's cache, which makes the vocabulary work several times cheaper than one big softmax.
+    Small chunks stay in the processor's cache: the vocabulary work gets several times cheaper than in one big softmax.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, heads: Heads, target: str, goals: torch.Tensor, argmax_N: torch.Tensor, states_ND: torch.Tensor, *parameters: torch.Tensor
+        ctx: Any,
+        heads: Heads,
+        target: str,
+        goals: torch.Tensor,
+        argmax_N: torch.Tensor,
+        states_ND: torch.Tensor,
+        *parameters: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor]:
         loss_sum = torch.zeros((), dtype=torch.float32, device=states_ND.device)
         num_agreed = torch.zeros((), dtype=torch.long, device=states_ND.device)
@@ -133,7 +141,7 @@ def _chunk_loss(
     heads: Heads, states_ND: torch.Tensor, goals: torch.Tensor, argmax_N: torch.Tensor, target: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     logits_NV = heads.project(states_ND).float()
-    num_agreed = (logits_NV.detach().argmax(-1) == argmax_N).sum()
+    num_agreed = (logits_NV.detach().max(-1).indices == argmax_N).sum()
     if target == "distribution":
         with torch.no_grad():
             log_p_NV = heads.trunk_draft_logits(goals).float().log_softmax(-1)

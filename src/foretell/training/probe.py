@@ -17,9 +17,11 @@ from foretell.training.targets import ahead_of, valid_mask
 
 @dataclass
 class DepthReport:
-    """``agreement``: the draft equals the trunk's argmax. ``overlap``: mean of sum min(p, q), what sampling at temperature
-    1 would accept. ``chained``: depths 1..k all accepted in a greedy chain; counted where the text itself follows the
-    trunk's argmax up to there, since only there the text shows what the chain would have seen.
+    """One depth's shares of positions. ``agreement``: the draft equals the trunk's argmax.
+
+    ``overlap``: mean of sum min(p, q), what sampling at temperature 1 would accept. ``chained``: depths 1..k all
+    accepted in a greedy chain; counted where the text itself follows the trunk's argmax up to there, since only there
+    the text shows what the chain would have seen.
     """
 
     depth: int
@@ -50,8 +52,7 @@ def probe(
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ProbeReport:
     """Probe ``heads`` on JSONL records (distilled answers: answers count; {"text": ...}: every token counts)."""
-    tokenizer = heads.trunk.tokenizer
-    documents = [record_document(r, tokenizer, "answer", ("records", i)) for i, r in enumerate(records, start=1)]
+    documents = [record_document(r, heads.trunk, "answer", ("records", i)) for i, r in enumerate(records, start=1)]
     return probe_documents(heads, documents, max_length, batch_rows, on_progress)
 
 
@@ -108,14 +109,13 @@ def _probe_batch(heads: Heads, batch: Batch, tallies: list[_Tally]) -> None:
     shape = batch.token_ids_BT.shape
     # accepted_BT: so far every depth was the trunk's argmax; on_path_BT: and the text took that argmax.
     accepted_BT = torch.ones(shape, dtype=torch.bool, device=batch.token_ids_BT.device)
-    on_path_BT = accepted_BT.clone()
-    on_path_BT[:, :-1] = batch.token_ids_BT[:, 1:] == batch.argmax_BT[:, :-1]
-    follows_BT = on_path_BT.clone()  # token i+1 is the trunk's argmax at i
     on_path_BT = torch.ones_like(accepted_BT)
+    follows_BT = torch.zeros_like(accepted_BT)  # token i+1 is the trunk's argmax at i
+    follows_BT[:, :-1] = batch.token_ids_BT[:, 1:] == batch.argmax_BT[:, :-1]
     for depth, (state_BTD, tally) in enumerate(zip(states, tallies, strict=True), start=1):
         valid_BT = valid_mask(batch.doc_ids_BT, batch.supervised_BT, depth)
         logits_NV = heads.project(state_BTD[valid_BT]).float()
-        drafted_N = heads.to_token_ids(logits_NV.argmax(-1))
+        drafted_N = heads.to_token_ids(logits_NV.max(-1).indices)
         agreed_N = drafted_N == ahead_of(batch.argmax_BT, valid_BT, depth)
         tally.num_positions += int(valid_BT.sum())
         tally.num_agreed += int(agreed_N.sum())
@@ -123,7 +123,8 @@ def _probe_batch(heads: Heads, batch: Batch, tallies: list[_Tally]) -> None:
         agreed_BT = torch.zeros_like(accepted_BT)
         agreed_BT[valid_BT] = agreed_N
         accepted_BT = accepted_BT & agreed_BT
-        tally.num_chain_positions += int((valid_BT & on_path_BT).sum())
+        on_path_BT = on_path_BT & valid_BT  # at every depth: a chain begins where its first token is a target
+        tally.num_chain_positions += int(on_path_BT.sum())
         tally.num_chained += int((accepted_BT & on_path_BT).sum())
         # Depth k+1 at i reads token i+k+1: the text must have taken the trunk's choice at i+k.
         shifted_BT = torch.zeros_like(follows_BT)

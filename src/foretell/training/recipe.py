@@ -6,7 +6,9 @@ import difflib
 import tomllib
 from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_type_hints
+
+from pydantic import TypeAdapter, ValidationError
 
 from foretell.config import HeadsConfig
 from foretell.errors import DataError, ForetellError, UsageError
@@ -16,10 +18,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class DataConfig:
-    """``files``: JSONL of distilled answers or of {"text": ...}. ``texts``: folders or globs of text files; ``{stdlib}``
-    stands for Python's standard library. ``max_text_tokens`` caps them. Rows are ``max_length`` tokens of packed documents.
-    ``supervise``: "answer" = only the trunk's answers are targets, "all" = prompts too (texts always are).
-    ``held_out``: share of documents kept for the report. ``draft_vocab_size``: 0 = the whole vocabulary.
+    """``files``: JSONL of distilled answers or of {"text": ...}. ``texts``: folders or globs of text files, in which
+    ``{stdlib}`` stands for Python's standard library; ``max_text_tokens`` caps them.
+
+    Rows are ``max_length`` tokens of packed documents. ``supervise``: "answer" = only the trunk's answers are targets,
+    "all" = prompts too; texts always are. ``held_out``: share of documents kept for the
+    report. ``draft_vocab_size``: heads guess among so many of the most frequent tokens, 0 = the whole vocabulary.
     """
 
     files: tuple[str, ...] = ()
@@ -49,7 +53,7 @@ class ObjectiveConfig:
 class TrainConfig:
     """What transformers' Trainer is told. ``precision``: "auto" = bf16 where this CPU or GPU computes in it.
 
-    ``cache_states``: keep the trunk's states on disk: "auto" = when more than one epoch reads them and the disk has room.
+    ``cache_states``: keep the trunk's states on disk; "auto" = when more than one epoch reads them and there is room.
     """
 
     epochs: float = 3.0
@@ -85,7 +89,12 @@ class Recipe:
     train: TrainConfig = field(default_factory=TrainConfig)
 
 
-_SECTIONS: dict[str, type] = {"heads": HeadsConfig, "data": DataConfig, "objective": ObjectiveConfig, "train": TrainConfig}
+_SECTIONS: dict[str, type] = {
+    "heads": HeadsConfig,
+    "data": DataConfig,
+    "objective": ObjectiveConfig,
+    "train": TrainConfig,
+}
 
 
 def load_recipe(path: str | Path) -> Recipe:
@@ -109,13 +118,19 @@ def load_recipe(path: str | Path) -> Recipe:
 
 
 def _build(kind: type[T], values: dict[str, Any], where: str) -> T:
-    known = [f.name for f in fields(kind)]  # type: ignore[arg-type]
+    known = {f.name: f.type for f in fields(kind)}  # type: ignore[arg-type]
     for name in values:
         if name not in known:
             near = difflib.get_close_matches(name, known, 1)
             hint = f"; did you mean {near[0]!r}?" if near else f"; known: {', '.join(known)}"
             raise UsageError(f"{where}: unknown key {name!r}{hint}")
     values = {name: tuple(v) if isinstance(v, list) else v for name, v in values.items()}
+    types = get_type_hints(kind)
+    for name, value in values.items():
+        try:
+            TypeAdapter(types[name]).validate_python(value, strict=True)
+        except ValidationError as error:
+            raise UsageError(f"{where}: {name} is {value!r}; allowed: {known[name]}") from error
     try:
         return kind(**values)
     except TypeError as error:
@@ -134,16 +149,21 @@ def _check(recipe: Recipe, path: Path) -> None:
     need(bool(data.files or data.texts), "[data] files", data.files, "at least one JSONL file, or texts")
     need(data.max_length >= 8, "[data] max_length", data.max_length, "8 tokens or more")
     need(0 <= data.held_out < 0.5, "[data] held_out", data.held_out, "0 to 0.5")
-    need(data.supervise in ("answer", "all"), "[data] supervise", data.supervise, '"answer" or "all"')
-    targets = ("argmax", "distribution", "data")
-    need(objective.target in targets, "[objective] target", objective.target, ", ".join(targets))
     num_depths = recipe.heads.num_depths
     need(
-        len(objective.weights) in (0, num_depths), "[objective] weights", objective.weights, f"{num_depths} numbers, one a depth"
+        len(objective.weights) in (0, num_depths),
+        "[objective] weights",
+        objective.weights,
+        f"{num_depths} numbers, one a depth",
     )
     need(train.learning_rate > 0, "[train] learning_rate", train.learning_rate, "above 0")
-    need(train.batch_rows >= 1, "[train] batch_rows", train.batch_rows, "1 or more")
-    need(train.accumulation >= 1, "[train] accumulation", train.accumulation, "1 or more")
-    need(train.precision in ("auto", "bfloat16", "float32"), "[train] precision", train.precision, "auto, bfloat16, float32")
-    need(train.cache_states in (True, False, "auto"), "[train] cache_states", train.cache_states, 'true, false, "auto"')
-    need(recipe.dtype in ("auto", "float32", "bfloat16"), "dtype", recipe.dtype, "auto, float32, bfloat16")
+    for name in ("batch_rows", "accumulation", "save_steps", "log_steps"):
+        need(getattr(train, name) >= 1, f"[train] {name}", getattr(train, name), "1 or more")
+    need(train.epochs > 0, "[train] epochs", train.epochs, "above 0")
+    need(train.max_steps >= 0, "[train] max_steps", train.max_steps, "0 (= epochs decide) or more")
+    need(
+        recipe.dtype != "bfloat16" or train.precision != "float32",
+        "[train] precision",
+        train.precision,
+        'bfloat16 or auto, where dtype is "bfloat16"',
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
@@ -14,9 +15,9 @@ from torch import nn
 from transformers import Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_utils import get_last_checkpoint
 
-from foretell.checkpoints.adapter import load_adapter, save_adapter
+from foretell.checkpoints.adapter import check_target, load_adapter, save_adapter
 from foretell.checkpoints.load import load_trunk
-from foretell.errors import UsageError
+from foretell.errors import DataError, UsageError
 from foretell.models.decoder import States
 from foretell.models.heads import Heads
 from foretell.models.sequential import SequentialHeads
@@ -38,7 +39,7 @@ class TrainReport:
     num_train_tokens: int
     num_steps: int
     train_s: float
-    final_loss: float
+    mean_loss: float
     held_out: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
@@ -57,7 +58,9 @@ class HeadsOnFrozenTrunk(nn.Module):
         self.objective = objective
         self.sums: dict[str, float] = {}
 
-    def forward(self, num_items_in_batch: torch.Tensor | None = None, **inputs: torch.Tensor) -> dict[str, torch.Tensor]:
+    def forward(
+        self, num_items_in_batch: torch.Tensor | None = None, **inputs: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
         """Loss of one micro-batch; ``num_items_in_batch`` holds the valid positions per depth of the whole window."""
         batch = self._batch(inputs)
         num_depths = self.heads.config.num_depths
@@ -122,7 +125,9 @@ def collate(items: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
 class HeadsTrainer(Trainer):
     """Trainer whose denominators are counted per depth over the whole accumulation window."""
 
-    def _get_num_items_in_batch(self, batch_samples: list[dict[str, torch.Tensor]], device: torch.device) -> torch.Tensor:
+    def _get_num_items_in_batch(
+        self, batch_samples: list[dict[str, torch.Tensor]], device: torch.device
+    ) -> torch.Tensor:
         num_depths = self.model.heads.config.num_depths
         counts = [count_valid(b["doc_ids"], b["supervised"], num_depths) for b in batch_samples]
         counts_K = torch.stack(counts).sum(0).to(device)
@@ -148,27 +153,39 @@ class _JsonlMetrics(TrainerCallback):
             sink.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
 
 
-def train(recipe: Recipe, resume: bool = False, overwrite: bool = False, on_progress: Progress | None = None) -> TrainReport:
+def train(
+    recipe: Recipe, resume: bool = False, overwrite: bool = False, on_progress: Progress | None = None
+) -> TrainReport:
     """Run a recipe: read data, train the heads, write the adapter to ``recipe.output``.
 
-    ``resume`` goes on from the last checkpoint in ``run_dir``. ``on_progress(stage, done, total)`` for what comes before
-    the Trainer's own progress bar.
+    ``resume`` goes on from the last checkpoint in ``run_dir``; ``overwrite`` replaces an earlier run and its output.
+    ``on_progress(stage, done, total)`` for what comes before the Trainer's own progress bar.
     """
     say = on_progress or (lambda stage, done, total: None)
     output, run_dir = Path(recipe.output), Path(recipe.run_dir)
     if output.exists() and not (overwrite or resume):
         raise UsageError(f"output {output} exists; choose another output, or give --overwrite to replace it")
-    bf16 = _bf16(recipe.train.precision)
+    check_target(output, overwrite or resume)
+    checkpoint = _checkpoint(run_dir, resume, overwrite)
+    bf16 = _bf16(recipe)
     dtype = recipe.dtype if recipe.dtype != "auto" else ("bfloat16" if bf16 else "float32")
     say("loading the trunk", 0, 1)
     trunk = load_trunk(recipe.trunk, dtype=dtype)
     trunk.freeze()
     say("reading data", 0, 1)
-    documents, held_out = split_held_out(read_documents(recipe.data, trunk.tokenizer), recipe.data.held_out)
+    documents, held_out = split_held_out(read_documents(recipe.data, trunk), recipe.data.held_out)
     rows = pack(documents, recipe.data.max_length)
+    if not count_valid(rows.doc_ids_RT, rows.supervised_RT, recipe.heads.num_depths).any():
+        raise DataError(
+            "nothing to learn: no document has a token to predict at any depth",
+            ", ".join(recipe.data.files + recipe.data.texts),
+        )
     cache = _cache(recipe, trunk, rows, run_dir, say)
     heads = _heads(recipe, trunk, rows, cache)
     heads.float().requires_grad_(True).train()
+    if heads.config.final_norm == "trunk":  # not stored with the heads, so it must stay as it is
+        for module in heads.modules_by_depth:
+            module.norm.requires_grad_(False)
     model = HeadsOnFrozenTrunk(heads, recipe.objective)
     started = time.perf_counter()
     trainer = HeadsTrainer(
@@ -178,7 +195,6 @@ def train(recipe: Recipe, resume: bool = False, overwrite: bool = False, on_prog
         data_collator=collate,
         callbacks=[_JsonlMetrics(run_dir / "metrics.jsonl")],
     )
-    checkpoint = get_last_checkpoint(str(run_dir)) if resume and run_dir.exists() else None
     result = trainer.train(resume_from_checkpoint=checkpoint)
     report = TrainReport(
         str(output), rows.num_tokens, trainer.state.global_step, time.perf_counter() - started, result.training_loss
@@ -194,9 +210,27 @@ def train(recipe: Recipe, resume: bool = False, overwrite: bool = False, on_prog
     return report
 
 
-def _heads(recipe: Recipe, trunk: Trunk, rows: PackedRows, cache: StateCache | None) -> Heads:
+def _checkpoint(run_dir: Path, resume: bool, overwrite: bool) -> str | None:
+    """Where to go on from. Checkpoints of an earlier run are never mixed with those of a new one."""
+    checkpoint: str | None = get_last_checkpoint(str(run_dir)) if run_dir.exists() else None
+    if checkpoint is None or resume:
+        return checkpoint
+    if not overwrite:
+        raise UsageError(
+            f"run_dir {run_dir} holds checkpoints of an earlier run; go on from them with --resume, "
+            "or give --overwrite to begin anew"
+        )
+    for folder in run_dir.glob("checkpoint-*"):
+        shutil.rmtree(folder)
+    (run_dir / "metrics.jsonl").unlink(missing_ok=True)
+    return None
+
+
+def _heads(recipe: Recipe, trunk: Trunk, rows: PackedRows, cache: StateCache | None) -> SequentialHeads:
     if recipe.init_from:
-        return load_adapter(trunk, recipe.init_from)
+        loaded = load_adapter(trunk, recipe.init_from)
+        assert isinstance(loaded, SequentialHeads)
+        return loaded
     config, draft_ids = recipe.heads, None
     if size := recipe.data.draft_vocab_size:
         counts_V = torch.bincount(rows.token_ids_RT[rows.supervised_RT].long(), minlength=trunk.vocab_size)
@@ -219,9 +253,9 @@ def _cache(recipe: Recipe, trunk: Trunk, rows: PackedRows, run_dir: Path, say: P
     return cache
 
 
-def _bf16(precision: str) -> bool:
-    if precision != "auto":
-        return precision == "bfloat16"
+def _bf16(recipe: Recipe) -> bool:
+    if recipe.dtype == "bfloat16" or recipe.train.precision != "auto":
+        return "bfloat16" in (recipe.dtype, recipe.train.precision)
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported()
     return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and torch.cpu._is_amx_tile_supported()

@@ -1,0 +1,111 @@
+"""Commands and Python blocks of the README and the guides run, in order, on a tiny model in place of "demo"."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from foretell.cli.main import app, main
+from tests.docs.conftest import ROOT
+from tests.docs.snippets import Snippet, snippets
+
+RUN = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))) if page.exists()]
+READ = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
+"""Pages with placeholders (MODEL, NAME): their commands are checked, not run."""
+
+SMALLER = {
+    "demo": {"--max-tokens": "4", "--num-prompts": "1"},
+    "bench": {"--max-tokens": "4", "--num-prompts": "1", "--repeats": "1"},
+    "verify": {"--max-tokens": "4", "--num-prompts": "1", "--samples": "200"},
+}
+"""Added to a command that leaves the option out, to save time."""
+
+
+def check(snippet: Snippet) -> None:
+    """Fail where a command, an option or a Makefile target does not exist, or what is to run lacks an argument."""
+    if snippet.kind == "make":
+        targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+        assert words(snippet)[1] in targets, f"no such target; there are {', '.join(targets)}"
+    elif snippet.kind == "foretell" and snippet.runs:
+        app.parse_args(words(snippet)[1:], exit_on_error=False, print_error=False)
+    elif snippet.kind == "foretell":
+        name, *rest = words(snippet)[1:]
+        assert name in [*app, "COMMAND"], f"no such command; there are {', '.join(app)}"
+        known = {n for a in app[name].assemble_argument_collection() for n in a.names} if name in app else set()
+        unknown = {word for word in rest if word.startswith("--")} - known - {"--help", "--debug"}
+        assert not unknown, f"no such option: {', '.join(unknown)}"
+
+
+def run(snippet: Snippet, names: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
+    """Fail where the snippet does; ``names`` holds what Python blocks above have defined."""
+    if snippet.kind == "foretell":
+        argv = words(snippet)[1:]
+        for option, value in SMALLER.get(argv[0], {}).items():
+            argv += [] if option in argv else [option, value]
+        capsys.readouterr()
+        code = main(argv)
+        assert code == 0, f"exit code {code}: {capsys.readouterr().err}"
+    elif snippet.kind == "python":
+        exec(compile(snippet.text, "block", "exec"), names)
+
+
+def words(snippet: Snippet) -> list[str]:
+    return shlex.split(snippet.text, comments=True)
+
+
+def run_page(page: Path, capsys: pytest.CaptureFixture[str], do_run: bool = True) -> int:
+    """Check, and where they are complete run, all snippets; how many were run."""
+    names: dict[str, object] = {"__name__": "__main__"}
+    found = snippets(page)
+    for snippet in found:
+        try:
+            check(snippet)
+            if snippet.runs and do_run:
+                run(snippet, names, capsys)
+        except Exception as error:
+            pytest.fail(f"{page.name}:{snippet.line}: {snippet.text}\n{type(error).__name__}: {error}")
+    return sum(snippet.runs for snippet in found)
+
+
+@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+def test_what_a_page_shows_runs(page: Path, working_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_page(page, capsys) > 0
+
+
+@pytest.mark.parametrize("page", READ, ids=lambda page: page.stem)
+def test_what_a_page_names_exists(page: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_page(page, capsys, do_run=False)
+
+
+@pytest.mark.parametrize("name", [name for name in app if not name.startswith("-")])
+def test_what_help_suggests_exists(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / f"{name}.md"
+    page.write_text(app[name].help.partition("Try:")[2], encoding="utf-8")
+    assert run_page(page, capsys, do_run=False) > 0
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("    foretell generat demo hi", 'Unknown command "generat"'),
+        ("```\nforetell generate demo hi --dept 2\n```", "Unknown option: --dept"),
+        ("    foretell generate demo", "PROMPT"),
+        ("    foretell inspect nowhere", "nowhere: no such file or folder"),
+        ("    foretell generate demo hi \\\n        --depth 2", "no heads"),
+        ("    make dmo", "no such target"),
+        ("Then `foretell verfy` it.", "no such command"),
+        ("Or give `foretell train --overwrit`.", "no such option: --overwrit"),
+        ("Run `make chek`.", "no such target"),
+        ("    import foretell\n\n    foretell.lod", "no attribute 'lod'"),
+        ("```python\nfrom foretell import load\nload('demo', head='x')\n```", "head"),
+    ],
+)
+def test_what_is_wrong_fails(text: str, problem: str, working_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = working_copy / "page.md"
+    page.write_text(f"# Title\n\n{text}\n", encoding="utf-8")
+    with pytest.raises(pytest.fail.Exception, match=re.escape(problem)) as caught:
+        run_page(page, capsys)
+    assert str(caught.value).startswith("page.md:")

@@ -1,0 +1,145 @@
+"""The probe's figures against heads that are known, and against a count by hand."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+
+from foretell.config import SamplingParams
+from foretell.decoding.engine import Engine
+from foretell.models.mtp_model import MTPModel
+from foretell.models.trunk import Trunk
+from foretell.training.data import Document
+from foretell.training.probe import ProbeReport, probe, probe_documents
+from tests.fixtures import dist_heads, dist_trunk, encode, random_heads, script_trunk, scripted_heads, tiny_llama
+
+ALPHABET = ">abcdefghijklmnopqrstuvwxyz<eos>"
+MODES = {"unrolled": {}, "distinct": {"unrolled": False, "num_modules": 3, "num_depths": 3}}
+ANSWER = {"prompt_token_ids": encode("000>abc"), "token_ids": encode("defghijklmnopqrstuvwxyz<eos>")}
+
+
+@pytest.mark.parametrize("mode", sorted(MODES))
+def test_perfect_heads(mode: str) -> None:
+    """1.0 everywhere, also where an answer begins: its first tokens are targets of deep depths only."""
+    heads = scripted_heads(script_trunk(ALPHABET), "perfect", **MODES[mode])  # type: ignore[arg-type]
+    report = probe(heads, [ANSWER])
+    for depth in report.depths:
+        assert (depth.agreement, depth.chained) == (1.0, 1.0)
+        assert depth.overlap == pytest.approx(1.0, abs=1e-3)
+    # Every token of the answer is a target of every depth: the prompt is long enough.
+    assert [depth.num_positions for depth in report.depths] == [24, 24, 24]
+    assert report.mean_acceptance_length == 4.0
+
+
+@pytest.mark.parametrize("mode", sorted(MODES))
+def test_wrong_heads(mode: str) -> None:
+    heads = scripted_heads(script_trunk(ALPHABET), "wrong", **MODES[mode])  # type: ignore[arg-type]
+    report = probe(heads, [ANSWER])
+    assert [(depth.agreement, depth.chained) for depth in report.depths] == [(0.0, 0.0)] * 3
+    assert report.mean_acceptance_length == 1.0
+
+
+def test_mixed_heads() -> None:
+    """Depth k at i reads token i+k; it is right unless that is in the set, and chained where all before it were."""
+    heads = scripted_heads(script_trunk(ALPHABET), "mixed", wrong_after=encode("cdjrstx"))
+    report = probe(heads, [{"prompt_token_ids": [], "token_ids": encode(ALPHABET)}])
+    right = [letter not in "cdjrstx" for letter in ">abcdefghijklmnopqrstuvwxyz"] + [True]  # by token index
+    for k, depth in enumerate(report.depths, start=1):
+        positions = range(28 - k - 1)
+        assert depth.num_positions == depth.num_chained_positions == len(positions)
+        assert depth.agreement == pytest.approx(sum(right[i + k] for i in positions) / len(positions))
+        chained = sum(all(right[i + 1 : i + k + 1]) for i in positions)
+        assert depth.chained == pytest.approx(chained / len(positions))
+
+
+def by_hand(heads: Any, documents: list[Document]) -> list[tuple[int, int, int, int]]:
+    """Per depth: positions, agreed, chain positions, chained; token by token on unpacked documents."""
+    counts = [[0, 0, 0, 0] for _ in range(heads.config.num_depths)]
+    for document in documents:
+        ids = torch.tensor([document.token_ids])
+        doc_ids = torch.zeros_like(ids)
+        trunk_states = heads.trunk.text_states(ids, doc_ids)
+        says = heads.trunk.project(trunk_states.post_BTD)[0].argmax(-1).tolist()
+        states = heads.training_states(trunk_states, heads.trunk.embed(ids), doc_ids)
+        drafts = [heads.to_token_ids(heads.project(state[0]).argmax(-1)).tolist() for state in states]
+        tokens = document.token_ids
+        for i in range(len(tokens)):
+            for k in range(1, len(states) + 1):
+                if i + k + 1 >= len(tokens) or not document.supervised[i + k + 1]:
+                    continue
+                agreed = [drafts[m - 1][i] == says[i + m] for m in range(1, k + 1)]
+                # Every depth of the chain is a target, and the text took what the chain would have drafted.
+                on_path = all(document.supervised[i + m + 1] for m in range(1, k + 1)) and all(
+                    tokens[i + m + 1] == says[i + m] for m in range(1, k)
+                )
+                counts[k - 1][0] += 1
+                counts[k - 1][1] += agreed[-1]
+                counts[k - 1][2] += on_path
+                counts[k - 1][3] += on_path and all(agreed)
+    return [tuple(c) for c in counts]  # type: ignore[misc]
+
+
+def as_counts(report: ProbeReport) -> list[tuple[int, int, int, int]]:
+    return [
+        (
+            d.num_positions,
+            round(d.agreement * d.num_positions),
+            d.num_chained_positions,
+            round(d.chained * d.num_chained_positions),
+        )
+        for d in report.depths
+    ]
+
+
+@pytest.mark.parametrize("draft_ids", [None, [0, 1, 3]])
+@pytest.mark.parametrize("mode", sorted(MODES))
+@torch.no_grad()
+def test_counts_are_those_by_hand(mode: str, draft_ids: list[int] | None) -> None:
+    """Texts that follow the trunk and then leave it, with a prompt, packed and batched."""
+    trunk = Trunk(tiny_llama(vocab_size=4, eos_token_id=None, pad_token_id=None))  # four tokens: some guesses are right
+    heads = random_heads(trunk, draft_ids=draft_ids, **MODES[mode])
+    generator = torch.Generator().manual_seed(0)
+    prompts = [torch.randint(0, 4, (1 + n % 5,), generator=generator).tolist() for n in range(24)]
+    texts = Engine(MTPModel(trunk), 24).generate(prompts, SamplingParams(max_tokens=14))
+    documents = []
+    for text in texts:
+        ids = text.prompt_token_ids + text.token_ids + [3, 0, 2, 1]
+        documents.append(Document(ids, [i >= len(text.prompt_token_ids) for i in range(len(ids))]))
+    found = as_counts(probe_documents(heads, documents, max_length=40, batch_rows=3))
+    assert found == by_hand(heads, documents)
+    assert all(0 < agreed < positions and 0 < chained < chain for positions, agreed, chain, chained in found)
+
+
+def test_overlap_of_two_known_laws() -> None:
+    tokens = encode("abcd")
+    trunk = dist_trunk(dict(zip(tokens, (0.50, 0.30, 0.15, 0.05), strict=True)))
+    heads = dist_heads(trunk, dict(zip(tokens, (0.40, 0.10, 0.30, 0.20), strict=True)))
+    report = probe(heads, [{"text": "abcdabcdabcd"}])
+    for depth in report.depths:
+        assert depth.overlap == pytest.approx(0.40 + 0.10 + 0.15 + 0.05, abs=1e-3)
+
+
+def test_predicts_what_decoding_accepts() -> None:
+    """A cycle without end, so that every position weighs the same in both."""
+    trunk = script_trunk("abcdefga", max_positions=512)
+    heads = scripted_heads(trunk, "mixed", wrong_after=encode("c"))
+    [text] = Engine(MTPModel(trunk, heads)).generate(["a"], SamplingParams(max_tokens=281), depth=1)
+    report = probe(heads, [{"prompt_token_ids": encode("a"), "token_ids": text.token_ids}], max_length=512)
+    assert report.depths[0].chained == pytest.approx(6 / 7, abs=0.01)
+
+
+def test_progress_and_records_without_a_target() -> None:
+    heads = scripted_heads(script_trunk(ALPHABET), "perfect")
+    steps: list[tuple[int, int]] = []
+    report = probe(
+        heads,
+        [{"prompt_token_ids": encode("ab"), "token_ids": []}, {"text": "a"}],
+        max_length=8,
+        batch_rows=1,
+        on_progress=lambda done, total: steps.append((done, total)),
+    )
+    assert steps == [(1, 1)]
+    assert [depth.num_positions for depth in report.depths] == [0, 0, 0]
+    assert report.as_dict()["mean_acceptance_length"] == 1.0

@@ -1,0 +1,381 @@
+"""A whole recipe on a tiny trunk: what is trained and what is not (C06), going on after a stop (C08)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from foretell.checkpoints.adapter import load_adapter
+from foretell.errors import DataError, ForetellError, UsageError
+from foretell.models.trunk import Trunk
+from foretell.training import trainer
+from foretell.training.recipe import Recipe, load_recipe
+from foretell.training.trainer import TrainReport, train
+from tests.fixtures import byte_tokenizer, tiny_llama
+
+RECIPE = """
+trunk = "{folder}/trunk"
+output = "{folder}/adapter"
+run_dir = "{folder}/run"
+dtype = "float32"
+
+[heads]
+num_depths = 2
+
+[data]
+files = ["{folder}/data.jsonl"]
+max_length = 16
+held_out = 0.2
+draft_vocab_size = 0
+
+[objective]
+target = "argmax"
+
+[train]
+max_steps = 10
+batch_rows = 2
+accumulation = 2
+learning_rate = 1e-2
+weight_decay = 0.1
+precision = "float32"
+cache_states = false
+save_steps = 5
+log_steps = 1
+"""
+
+
+def write_trunk(folder: Path, **config: Any) -> None:
+    tiny_llama(hidden_size=32, **config).save_pretrained(folder / "trunk")
+    byte_tokenizer().save_pretrained(folder / "trunk")
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    """Eight steps an epoch and 10 steps, so the run stops and goes on in the middle of an epoch."""
+    write_trunk(tmp_path)
+    generator = torch.Generator().manual_seed(0)
+    with (tmp_path / "data.jsonl").open("w") as sink:
+        for i in range(40):
+            length = int(torch.randint(9, 16, (), generator=generator))
+            ids = torch.randint(97, 123, (length,), generator=generator).tolist()
+            sink.write(json.dumps({"id": i, "prompt_token_ids": ids[:3], "token_ids": ids[3:]}) + "\n")
+    (tmp_path / "recipe.toml").write_text(RECIPE.format(folder=tmp_path))
+    return load_recipe(tmp_path / "recipe.toml")
+
+
+def change(
+    recipe: Recipe, name: str = "", heads: dict[str, Any] | None = None, data: Any = None, **settings: Any
+) -> Recipe:
+    if name:
+        recipe = replace(recipe, output=f"{recipe.output}-{name}", run_dir=f"{recipe.run_dir}-{name}")
+    return replace(
+        recipe,
+        heads=replace(recipe.heads, **(heads or {})),
+        data=replace(recipe.data, **(data or {})),
+        train=replace(recipe.train, **settings),
+    )
+
+
+def adapter(recipe: Recipe) -> dict[str, torch.Tensor]:
+    return load_file(Path(recipe.output) / "mtp.safetensors")
+
+
+def metrics(recipe: Recipe) -> dict[int, dict[str, float]]:
+    """By step; of a step logged twice, the last."""
+    lines = [json.loads(line) for line in (Path(recipe.run_dir) / "metrics.jsonl").read_text().splitlines()]
+    return {line["step"]: line for line in lines if "loss" in line}
+
+
+def assert_same_adapter(first: Recipe, second: Recipe) -> None:
+    one, other = adapter(first), adapter(second)
+    assert one.keys() == other.keys()
+    assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+class Watched:
+    """The trunk and the heads that ``train`` uses, and copies of them from before the first step."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        load_trunk, build_heads = trainer.load_trunk, trainer._heads
+
+        def watched_trunk(*args: Any, **kwargs: Any) -> Trunk:
+            self.trunk = load_trunk(*args, **kwargs)
+            self.trunk_before = {name: t.clone() for name, t in self.trunk.model.state_dict().items()}
+            return self.trunk
+
+        def watched_heads(*args: Any) -> Any:
+            self.heads = build_heads(*args)
+            self.heads_before = {name: p.detach().clone() for name, p in self.heads.named_parameters()}
+            return self.heads
+
+        monkeypatch.setattr(trainer, "load_trunk", watched_trunk)
+        monkeypatch.setattr(trainer, "_heads", watched_heads)
+
+    def changed(self) -> set[str]:
+        return {name for name, p in self.heads.named_parameters() if not torch.equal(p, self.heads_before[name])}
+
+
+@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("tied", [False, True])
+def test_only_the_heads_are_trained(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recipe: Recipe, tied: bool, cached: bool
+) -> None:
+    write_trunk(tmp_path, tie_word_embeddings=tied)
+    files = {path.name: path.read_bytes() for path in (tmp_path / "trunk").iterdir()}
+    watched = Watched(monkeypatch)
+    modules = {"unrolled": False, "num_modules": 2, "own_output": True}
+    report = train(change(recipe, cache_states=cached, heads=modules))
+    assert report.num_steps == 10
+
+    now = watched.trunk.model.state_dict()
+    assert all(torch.equal(now[name], tensor) for name, tensor in watched.trunk_before.items())
+    assert files == {path.name: path.read_bytes() for path in (tmp_path / "trunk").iterdir()}
+    assert watched.changed() == set(watched.heads_before)
+
+    [*_, checkpoint] = sorted((tmp_path / "run").glob("checkpoint-*"))
+    saved = load_file(checkpoint / "model.safetensors")
+    assert set(saved) == {f"heads.{name}" for name in watched.heads_before}
+    optimizer = torch.load(checkpoint / "optimizer.pt", weights_only=True)
+    assert len(optimizer["state"]) == len(watched.heads_before)
+    moments = sorted(tuple(state["exp_avg"].shape) for state in optimizer["state"].values())
+    assert moments == sorted(tuple(p.shape) for p in watched.heads_before.values())
+    assert len(adapter(recipe)) == len(watched.heads_before)
+
+
+def test_the_adapter_is_what_was_trained(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    watched = Watched(monkeypatch)
+    report = train(recipe)
+    loaded = load_adapter(watched.trunk, recipe.output)
+    for name, parameter in loaded.named_parameters():
+        torch.testing.assert_close(parameter, watched.heads.get_parameter(name), rtol=0.01, atol=1e-4)  # stored in bf16
+    stored = json.loads((Path(recipe.output) / "mtp_config.json").read_text())["training"]
+    assert stored["num_steps"] == 10
+    assert stored["held_out"] == json.loads(json.dumps(report.held_out))
+    assert stored["recipe"]["train"]["learning_rate"] == 0.01
+    logged = metrics(recipe)
+    assert list(logged) == list(range(1, 11))
+    assert logged[10]["loss_1"] < logged[1]["loss_1"]
+    for line in logged.values():
+        weights = [1 / 1.8, 0.8 / 1.8]
+        assert line["loss"] == pytest.approx(sum(w * line[f"loss_{k}"] for k, w in enumerate(weights, 1)), rel=1e-3)
+        assert 0 <= line["agreement_2"] <= 1
+
+
+def test_a_norm_that_is_the_trunks_is_not_trained(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    """It is not stored with the heads, so a change would be lost."""
+    watched = Watched(monkeypatch)
+    train(change(recipe, heads={"final_norm": "trunk"}, max_steps=2))
+    assert set(watched.heads_before) - watched.changed() == {"modules_by_depth.0.norm.weight"}
+    loaded = load_adapter(watched.trunk, recipe.output)
+    assert torch.equal(loaded.modules_by_depth[0].norm.weight, watched.heads.modules_by_depth[0].norm.weight)
+
+
+def test_cached_states_give_the_same_run(recipe: Recipe) -> None:
+    cached, again = change(recipe, "cached", cache_states=True), change(recipe, "again")
+    reports = [train(run) for run in (recipe, cached, again)]
+    assert_same_adapter(recipe, again)
+    for step, line in metrics(recipe).items():
+        for name, value in line.items():
+            if name.startswith(("loss", "agreement")):
+                assert metrics(cached)[step][name] == pytest.approx(value, rel=1e-4), name
+    assert reports[1].mean_loss == pytest.approx(reports[0].mean_loss, rel=1e-5)
+    assert (Path(cached.run_dir) / "cache" / "states.bin").stat().st_size == 16 * 32 * 4 * _num_rows(cached)
+
+
+def _num_rows(recipe: Recipe) -> int:
+    return (Path(recipe.run_dir) / "cache" / "argmax.bin").stat().st_size // (16 * 4)
+
+
+def test_the_cache_is_filled_once_and_for_these_rows_only(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    recipe = change(recipe, cache_states=True, max_steps=1)
+    calls: list[str] = []
+
+    def run(recipe: Recipe) -> int:
+        calls.clear()
+        train(recipe, overwrite=True, on_progress=lambda stage, done, total: calls.append(stage))
+        return calls.count("computing trunk states")
+
+    assert run(recipe) > 0
+    assert run(recipe) == 0
+    assert run(change(recipe, data={"max_documents": 30})) > 0
+    assert run(recipe) > 0
+
+
+class Stopped(Exception):
+    """The process is gone."""
+
+
+@pytest.mark.parametrize(
+    ("event", "step", "cached"), [("on_save", 5, True), ("on_step_end", 7, False)], ids=["at a checkpoint", "between"]
+)
+def test_a_stopped_run_goes_on_as_if_it_had_not(
+    monkeypatch: pytest.MonkeyPatch, recipe: Recipe, event: str, step: int, cached: bool
+) -> None:
+    """C08: same learning rates, losses and weights; between two checkpoints the steps are done again."""
+    recipe = change(recipe, cache_states=cached, max_steps=12)
+    unbroken = change(recipe, "unbroken")
+    train(unbroken)
+
+    def stop(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == step:
+            raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer._JsonlMetrics, event, stop, raising=False)
+        with pytest.raises(Stopped):
+            train(recipe)
+    assert not Path(recipe.output).exists()
+    assert sorted(p.name for p in Path(recipe.run_dir).glob("checkpoint-*")) == ["checkpoint-5"]
+    report = train(recipe, resume=True)
+    assert report.num_steps == 12
+    assert_same_adapter(recipe, unbroken)
+    resumed, expected = metrics(recipe), metrics(unbroken)
+    assert resumed.keys() == expected.keys()
+    for number in expected:
+        for name in ("loss", "loss_1", "loss_2", "learning_rate", "agreement_1"):
+            assert resumed[number][name] == pytest.approx(expected[number][name], rel=1e-6), (number, name)
+
+
+def test_resume_without_a_checkpoint_begins(recipe: Recipe) -> None:
+    recipe = change(recipe, max_steps=2)
+    assert train(recipe, resume=True).num_steps == 2
+    before = adapter(recipe)
+    train(recipe, resume=True)  # done already: no refusal, and nothing is learnt
+    assert all(torch.equal(before[name], tensor) for name, tensor in adapter(recipe).items())
+
+
+def test_heads_can_be_trained_further(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    """Conventions and draft vocabulary are the adapter's own, whatever the recipe says."""
+    first = change(recipe, heads={"concat": "hidden_first"}, data={"draft_vocab_size": 20}, max_steps=2)
+    train(first)
+    watched = Watched(monkeypatch)
+    further = replace(change(recipe, "further", max_steps=2), init_from=first.output)
+    train(further)
+    assert watched.heads.config.concat == "hidden_first"
+    assert watched.heads.draft_ids_V is not None and len(watched.heads.draft_ids_V) == 20
+    assert watched.changed() == set(watched.heads_before)
+    old, new = adapter(first), adapter(further)
+    for name, tensor in watched.heads_before.items():
+        assert torch.equal(tensor.bfloat16(), load_adapter(watched.trunk, first.output).get_parameter(name).bfloat16())
+    assert torch.equal(old["mtp.draft_ids"], new["mtp.draft_ids"])
+
+
+def test_held_out_documents_are_probed_and_not_trained_on(recipe: Recipe) -> None:
+    report = train(change(recipe, max_steps=1))
+    # A target for every token of an answer: each is at least the fourth of its document.
+    lengths = [len(json.loads(line)["token_ids"]) for line in Path(recipe.data.files[0]).read_text().splitlines()]
+    held_out = [length + 3 for length in lengths][4::5]
+    assert report.held_out["depths"][0]["num_positions"] == sum(length - 2 for length in held_out)
+    assert report.num_train_tokens == sum(length + 3 for length in lengths) - sum(held_out)
+    assert train(change(recipe, "all", max_steps=1, data={"held_out": 0.0})).held_out == {}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"),
+    [("bfloat16", "bfloat16"), ("float32", "bfloat16"), ("bfloat16", "auto"), ("float32", "auto")],
+)
+def test_every_precision_trains(recipe: Recipe, dtype: Any, precision: Any) -> None:
+    for cached in (False, True):
+        run = change(recipe, f"{cached}", {"own_output": cached}, precision=precision, cache_states=cached, max_steps=2)
+        run = replace(run, dtype=dtype, objective=replace(run.objective, target="distribution"))
+        report = train(run)
+        assert 0 < report.mean_loss < 20
+        assert all(tensor.isfinite().all() for tensor in adapter(run).values())
+
+
+# What is refused, before anything is trained
+
+
+@pytest.mark.parametrize(
+    "records",
+    [[{"text": ""}], [{"text": "ab"}], [{"prompt_token_ids": [1, 2, 3], "token_ids": []}]],
+    ids=["empty", "short", "no answers"],
+)
+def test_data_without_a_target(recipe: Recipe, records: list[dict[str, Any]]) -> None:
+    Path(recipe.data.files[0]).write_text("".join(json.dumps(record) + "\n" for record in records * 3))
+    with pytest.raises(DataError, match=r"data\.jsonl: nothing to learn"):
+        train(change(recipe, data={"supervise": "answer"}))
+
+
+def test_checkpoints_of_an_earlier_run(recipe: Recipe) -> None:
+    """A new run beside them would lose its own (the lower numbers), and later resume from theirs."""
+    old = change(recipe, max_steps=6)
+    train(old)
+    recipe = replace(change(recipe, max_steps=3, save_steps=1), output=recipe.output + "-new")
+    with pytest.raises(UsageError, match=r"run_dir .*run holds checkpoints of an earlier run; .*--resume.*--overwrite"):
+        train(recipe)
+    train(recipe, overwrite=True)
+    assert {path.name for path in Path(recipe.run_dir).glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
+    assert list(metrics(recipe)) == [1, 2, 3]
+
+
+def test_an_output_that_exists(recipe: Recipe) -> None:
+    recipe = change(recipe, max_steps=1)
+    train(recipe)
+    before = adapter(recipe)
+    with pytest.raises(UsageError, match=r"output .*adapter exists; .*--overwrite"):
+        train(recipe)
+    report = train(change(recipe, max_steps=2), overwrite=True)
+    assert isinstance(report, TrainReport) and report.num_steps == 2
+    assert any(not torch.equal(before[name], tensor) for name, tensor in adapter(recipe).items())
+
+
+def test_an_output_that_holds_other_files_is_refused_before_training(
+    monkeypatch: pytest.MonkeyPatch, recipe: Recipe
+) -> None:
+    Path(recipe.output).mkdir()
+    (Path(recipe.output) / "thesis.txt").write_text("mine")
+    monkeypatch.setattr(trainer, "load_trunk", None)
+    with pytest.raises(ForetellError, match="thesis.txt"):
+        train(recipe, overwrite=True)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("batch_rows", "batch_row", r"recipe\.toml: \[train\]: unknown key 'batch_row'; did you mean 'batch_rows'\?"),
+        ("[objective]", "[objectives]", r"unknown key 'objectives'; did you mean 'objective'\?"),
+        ("num_depths = 2", "quux = 2", r"\[heads\]: unknown key 'quux'; known: kind, num_modules"),
+        ("num_depths = 2", 'concat = "both"', r"\[heads\]: concat is 'both'; allowed: .*hidden_first"),
+        ("num_depths = 2", "num_modules = 2", r"\[heads\]: .*unrolled needs num_modules 1"),
+        ("trunk =", "# trunk =", r"recipe\.toml: .*missing.*'trunk'"),
+        ('target = "argmax"', 'target = "best"', r"\[objective\]: target is 'best'; allowed: .*distribution"),
+        ('target = "argmax"', "weights = [1.0]", r"\[objective\] weights is \(1\.0,\); allowed: 2 numbers"),
+        ("held_out = 0.2", "held_out = 0.9", r"held_out is 0\.9"),
+        ("max_length = 16", "max_length = 4", r"max_length is 4"),
+        ("learning_rate = 1e-2", "learning_rate = 0", r"learning_rate is 0"),
+        ('files = ["', 'texts = []\nfiles = []\n# ["', r"\[data\] files is \(\); allowed: at least one"),
+        ("batch_rows = 2", 'batch_rows = "2"', r"recipe\.toml: \[train\]: batch_rows is '2'; allowed: int"),
+        ("batch_rows = 2", "batch_rows = true", r"batch_rows is True; allowed: int"),
+        ("learning_rate = 1e-2", 'learning_rate = "high"', r"learning_rate is 'high'; allowed: float"),
+        ('files = ["{folder}/data.jsonl"]', 'files = "data.jsonl"', r"files is 'data\.jsonl'; allowed: tuple\[str"),
+        ('files = ["{folder}/data.jsonl"]', "files = [3]", r"files is \(3,\); allowed: tuple\[str"),
+        ("max_steps = 10", "max_steps = 2.5", r"max_steps is 2\.5; allowed: int"),
+        ("num_depths = 2", "unrolled = 1", r"\[heads\]: unrolled is 1; allowed: bool"),
+        ('dtype = "float32"', 'dtype = "float16"', r"dtype is 'float16'; allowed: Literal.*bfloat16"),
+        ('dtype = "float32"', 'dtype = "bfloat16"', r"precision is 'float32'; allowed: bfloat16 or auto"),
+        ("max_steps = 10", "max_steps = -1", r"max_steps is -1"),
+        ("cache_states = false", 'cache_states = "yes"', r"cache_states is 'yes'; allowed: bool"),
+        ("save_steps = 5", "save_steps = 0", r"\[train\] save_steps is 0; allowed: 1 or more"),
+    ],
+)
+def test_a_wrong_recipe_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
+    path = tmp_path / "recipe.toml"
+    assert old in RECIPE
+    path.write_text(RECIPE.replace(old, new).format(folder=tmp_path))
+    with pytest.raises(UsageError, match=message):
+        load_recipe(path)
+
+
+def test_a_broken_recipe_is_named(tmp_path: Path) -> None:
+    (tmp_path / "recipe.toml").write_text("trunk = \n")
+    with pytest.raises(DataError, match=r"recipe\.toml: not valid TOML"):
+        load_recipe(tmp_path / "recipe.toml")
+    with pytest.raises(DataError, match="no such file"):
+        load_recipe(tmp_path / "none.toml")
