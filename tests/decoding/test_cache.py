@@ -22,7 +22,7 @@ from foretell.decoding.sequence import Sequence as Row
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from foretell.types import Draft
-from tests.fixtures import FAMILIES, VOCAB_SIZE, encode, random_heads, script_trunk, scripted_heads, tiny_llama
+from tests.fixtures import FAMILIES, encode, random_heads, script_trunk, scripted_heads, tiny_llama
 
 CPU = torch.device("cpu")
 NUM_SLOTS, MAX_LENGTH = 4, 13
@@ -215,7 +215,7 @@ def test_drafts_are_those_of_a_fresh_drafter(
     """After every mix of accepted and rejected tokens, rows that join, leave and change slots included."""
     trunk = Trunk(tiny_llama())
     heads = random_heads(trunk, **MODES[mode], **CONVENTIONS[conventions])
-    check_drafts(monkeypatch, MTPModel(trunk, heads), PROMPTS, depth, max_batch, num_tokens=22)
+    check_drafts(monkeypatch, MTPModel(trunk, heads), PROMPTS, depth, max_batch, num_tokens=24)
 
 
 @pytest.mark.parametrize("mode", sorted(MODES))
@@ -251,23 +251,35 @@ def test_drafts_up_to_the_end_of_the_heads_window(monkeypatch: pytest.MonkeyPatc
     check_drafts(monkeypatch, model, [PROMPTS[4], PROMPTS[1]], 3, max_batch=2, num_tokens=50)
 
 
-def test_a_cold_drafter_drafts_like_the_training_states() -> None:
-    """Depth k of the first draft is depth k of training at the last index but k+1, on the text the draft makes."""
+class RecordingDrafter(HeadsDrafter):
+    """Keeps the logits of every depth."""
+
+    logits: list[torch.Tensor]
+
+    def _choose(self, logits_BV: torch.Tensor, rows: list[Row], drafts: list[Draft]) -> None:
+        super()._choose(logits_BV, rows, drafts)
+        self.logits.append(logits_BV[0])
+
+
+@pytest.mark.parametrize("conventions", sorted(CONVENTIONS))
+@pytest.mark.parametrize(("mode", "depth"), [("unrolled", 4), ("distinct", 3)])
+@torch.no_grad()
+def test_a_fresh_drafter_is_right(mode: str, depth: int, conventions: str) -> None:
+    """It has the states that training has at the root's index, on the text that the draft makes."""
     trunk = Trunk(tiny_llama())
-    for mode in MODES.values():
-        heads = random_heads(trunk, **mode)
-        prompt = PROMPTS[4]
-        row = Row(prompt, SamplingParams(), 3, 512, frozenset(), None)
-        row.slot = 0
-        ids = torch.tensor([prompt[:-1]])
-        drafter = HeadsDrafter(heads, 1, 512)
-        drafter.admit(0)
-        with torch.no_grad():
-            drafter.observe(row, 0, heads.trunk_side(trunk.text_states(ids, torch.zeros_like(ids)))[0])
-            [draft] = drafter.draft([row], [3])
-            text = torch.tensor([prompt + draft.token_ids])
-            doc_ids = torch.zeros_like(text)
-            states = heads.training_states(trunk.text_states(text, doc_ids), trunk.embed(text), doc_ids)
-            at = len(prompt) - 2
-            assert draft.token_ids == [int(heads.project(state[0, at]).argmax()) for state in states]
-        assert max(draft.token_ids) < VOCAB_SIZE
+    heads = random_heads(trunk, **MODES[mode] | {"num_depths": depth}, **CONVENTIONS[conventions])
+    prompt = PROMPTS[4]
+    row = Row(prompt, SamplingParams(), depth, 512, frozenset(), None)
+    row.slot = 0
+    ids = torch.tensor([prompt[:-1]])
+    drafter = RecordingDrafter(heads, 1, 512)
+    drafter.logits = []
+    drafter.admit(0)
+    drafter.observe(row, 0, heads.trunk_side(trunk.text_states(ids, torch.zeros_like(ids)))[0])
+    [draft] = drafter.draft([row], [depth])
+    text = torch.tensor([prompt + draft.token_ids])
+    doc_ids = torch.zeros_like(text)
+    states = heads.training_states(trunk.text_states(text, doc_ids), trunk.embed(text), doc_ids)
+    for state, logits_V, token in zip(states, drafter.logits, draft.token_ids, strict=True):
+        torch.testing.assert_close(logits_V, heads.project(state[0, len(prompt) - 2]), rtol=1e-4, atol=1e-4)
+        assert token == int(logits_V.argmax())

@@ -63,7 +63,7 @@ def test_eos_as_the_last_token_allowed_is_a_stop() -> None:
         assert run(model_of(">ab<eos>"), ">", depth, max_tokens=2).finish_reason == "length"
 
 
-@pytest.mark.parametrize("kind", ["perfect", "mixed", "wrong"])
+@pytest.mark.parametrize("kind", ["perfect", "mixed"])
 @pytest.mark.parametrize(
     ("stop", "text", "num_tokens"),
     [
@@ -99,8 +99,8 @@ def test_a_stop_string_in_the_prompt_does_not_count() -> None:
 @pytest.mark.parametrize("config", [{}, DISTINCT], ids=["unrolled", "distinct"])
 def test_max_tokens(kind: str, config: dict[str, Any]) -> None:
     model = model_of(ALPHABET, kind, **config)
-    for max_tokens in (1, 2, 3, 6, 26, 27):
-        for depth in range(4):
+    for max_tokens in (1, 2, 3, 6, 27):
+        for depth in (0, 1, 3):
             done = run(model, ">", depth, max_tokens=max_tokens)
             assert done.token_ids == encode(ALPHABET[1:])[:max_tokens]
             assert done.finish_reason == ("length" if max_tokens < 27 else "stop")
@@ -116,7 +116,7 @@ def test_max_tokens(kind: str, config: dict[str, Any]) -> None:
 @pytest.mark.parametrize("max_positions", [0, 32], ids=["same window", "shorter head"])
 def test_the_end_of_the_window(kind: str, max_positions: int) -> None:
     model = model_of("abcdea", kind, max_positions=max_positions)
-    for length in (20, 55, 60, 61, 62, 63):
+    for length in (30, 55, 60, 61, 62, 63):
         prompt = (encode("abcde") * 13)[:length]
         for depth in (0, 1, 3, 8):
             done = run(model, prompt, depth, max_tokens=100)

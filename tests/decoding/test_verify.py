@@ -55,6 +55,12 @@ def test_a_trunk_without_doubt(drafted: list[int], trunk_says: list[int], verdic
         assert verify_sampled(draft, point(*trunk_says), HOT, torch.Generator().manual_seed(seed)) == verdict
 
 
+def test_the_smallest_random_number_accepts_nothing_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "rand", lambda *_, **__: torch.tensor(0.0, dtype=torch.float64))
+    generator = torch.Generator().manual_seed(0)
+    assert verify_sampled(Draft([1], uniform(1)), point(3, 0), HOT, generator) == Verdict(0, 3, False)
+
+
 def test_equal_laws_accept_everything() -> None:
     logits = torch.randn(4, 5, generator=torch.Generator().manual_seed(1))
     for seed in range(200):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -198,10 +199,19 @@ def test_law_and_independence_from_end_to_end(dist_model: MTPModel) -> None:
 )
 def test_settings_hold_with_and_without_drafts(dist_model: MTPModel, params: dict[str, Any], law: list[float]) -> None:
     for depth in (0, 3):
-        texts = sample(dist_model, 750, depth, **params)
+        texts = sample(dist_model, 500, depth, **params)
         distance, limit = total_variation(texts, law)
         assert distance < limit
         assert {token for text in texts for token in text} <= {t for t, p in zip(TOKENS, law, strict=True) if p}
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+def test_heads_with_the_trunks_law_are_always_right(setting: str) -> None:
+    """The draft is drawn with the request's own settings: anything else is lossless too, but costs acceptance."""
+    trunk = dist_trunk(P)
+    params = replace(SETTINGS[setting], max_tokens=50, seed=0)
+    [done] = Engine(MTPModel(trunk, dist_heads(trunk, P))).generate([[TOKENS[0]]], params, depth=3)
+    assert done.stats.acceptance_rate == 1.0
 
 
 @pytest.mark.parametrize("temperature", [0, 1e-6, 1e-4])

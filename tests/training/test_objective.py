@@ -281,7 +281,7 @@ def test_accumulation_in_the_trainer_does_not_matter(tmp_path: Any) -> None:
         assert_same_gradients(steps, expected, rtol=1e-3)  # a difference of weights, rounded
         assert logged["loss"] == pytest.approx(float(expected_loss.detach()), rel=1e-4)
         for k, depth in enumerate(parts, start=1):
-            assert logged[f"loss_{k}"] == pytest.approx(float(depth.loss_sum) / depth.num_valid, rel=1e-5)
+            assert logged[f"loss_{k}"] == pytest.approx(float(depth.loss_sum.detach()) / depth.num_valid, rel=1e-5)
 
 
 # C03

@@ -136,6 +136,7 @@ def test_only_the_heads_are_trained(
     now = watched.trunk.model.state_dict()
     assert all(torch.equal(now[name], tensor) for name, tensor in watched.trunk_before.items())
     assert files == {path.name: path.read_bytes() for path in (tmp_path / "trunk").iterdir()}
+    assert not any(p.requires_grad or p.grad is not None for p in watched.trunk.parameters())
     assert watched.changed() == set(watched.heads_before)
 
     [*_, checkpoint] = sorted((tmp_path / "run").glob("checkpoint-*"))
@@ -281,12 +282,12 @@ def test_held_out_documents_are_probed_and_not_trained_on(recipe: Recipe) -> Non
     [("bfloat16", "bfloat16"), ("float32", "bfloat16"), ("bfloat16", "auto"), ("float32", "auto")],
 )
 def test_every_precision_trains(recipe: Recipe, dtype: Any, precision: Any) -> None:
-    for cached in (False, True):
-        run = change(recipe, f"{cached}", {"own_output": cached}, precision=precision, cache_states=cached, max_steps=2)
-        run = replace(run, dtype=dtype, objective=replace(run.objective, target="distribution"))
-        report = train(run)
-        assert 0 < report.mean_loss < 20
-        assert all(tensor.isfinite().all() for tensor in adapter(run).values())
+    half = dtype == "bfloat16"
+    run = change(recipe, heads={"own_output": half}, precision=precision, cache_states=half, max_steps=2)
+    run = replace(run, dtype=dtype, objective=replace(run.objective, target="distribution"))
+    report = train(run)
+    assert 0 < report.mean_loss < 20
+    assert all(tensor.isfinite().all() for tensor in adapter(run).values())
 
 
 # What is refused, before anything is trained
