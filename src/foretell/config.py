@@ -25,11 +25,14 @@ class SamplingParams:
     top_p: float = 1.0
     min_p: float = 0.0
     seed: int | None = None
-    stop: tuple[str, ...] = ()
+    stop: tuple[str, ...] | list[str] | str | None = ()
     ignore_eos: bool = False
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "stop", (self.stop,) if isinstance(self.stop, str) else tuple(self.stop))
+        stop = () if self.stop is None else (self.stop,) if isinstance(self.stop, str) else self.stop
+        if not isinstance(stop, (tuple, list)) or any(not isinstance(s, str) or not s for s in stop):
+            raise _wrong("stop", self.stop, "non-empty strings")
+        object.__setattr__(self, "stop", tuple(stop))
         if not _is_int(self.max_tokens) or self.max_tokens < 1:
             raise _wrong("max_tokens", self.max_tokens, "an integer of at least 1")
         if not _is_number(self.temperature) or not 0 <= self.temperature <= 100:
@@ -42,8 +45,6 @@ class SamplingParams:
             raise _wrong("min_p", self.min_p, "a number from 0 (off) to 1")
         if self.seed is not None and (not _is_int(self.seed) or not 0 <= self.seed < 2**63):
             raise _wrong("seed", self.seed, "an integer from 0 to 2**63 - 1, or none")
-        if any(not isinstance(s, str) or not s for s in self.stop):
-            raise _wrong("stop", self.stop, "non-empty strings")
 
     @property
     def greedy(self) -> bool:

@@ -42,8 +42,9 @@ class AcceptanceStats:
     """Counts with vLLM's names. A round is one trunk pass that judged at least one drafted token.
 
     ``accepted_per_position[k-1]`` counts rounds whose draft was accepted at least up to depth k (unconditional);
-    ``drafted_per_position[k-1]`` counts rounds that drafted that deep. Every drafted token counts as drafted, also
-    when the text ended before it was judged.
+    ``drafted_per_position[k-1]`` counts rounds that drafted that deep, ``reached_per_position[k-1]`` those of them
+    whose depths before k were accepted. Every drafted token counts as drafted, also when the text ended before it was
+    judged.
     """
 
     num_drafts: int = 0
@@ -51,6 +52,7 @@ class AcceptanceStats:
     num_accepted_tokens: int = 0
     accepted_per_position: list[int] = field(default_factory=list)
     drafted_per_position: list[int] = field(default_factory=list)
+    reached_per_position: list[int] = field(default_factory=list)
 
     def count(self, num_drafted: int, num_accepted: int) -> None:
         """Add one round; a round without drafted tokens is not counted."""
@@ -59,11 +61,10 @@ class AcceptanceStats:
         self.num_drafts += 1
         self.num_draft_tokens += num_drafted
         self.num_accepted_tokens += num_accepted
-        while len(self.drafted_per_position) < num_drafted:
-            self.drafted_per_position.append(0)
-            self.accepted_per_position.append(0)
+        self._extend(num_drafted)
         for k in range(num_drafted):
             self.drafted_per_position[k] += 1
+            self.reached_per_position[k] += k <= num_accepted
             self.accepted_per_position[k] += k < num_accepted
 
     def add(self, other: AcceptanceStats) -> None:
@@ -71,14 +72,15 @@ class AcceptanceStats:
         self.num_drafts += other.num_drafts
         self.num_draft_tokens += other.num_draft_tokens
         self.num_accepted_tokens += other.num_accepted_tokens
-        for k, (drafted, accepted) in enumerate(
-            zip(other.drafted_per_position, other.accepted_per_position, strict=True)
-        ):
-            if k == len(self.drafted_per_position):
-                self.drafted_per_position.append(0)
-                self.accepted_per_position.append(0)
-            self.drafted_per_position[k] += drafted
-            self.accepted_per_position[k] += accepted
+        self._extend(len(other.drafted_per_position))
+        for k in range(len(other.drafted_per_position)):
+            self.drafted_per_position[k] += other.drafted_per_position[k]
+            self.reached_per_position[k] += other.reached_per_position[k]
+            self.accepted_per_position[k] += other.accepted_per_position[k]
+
+    def _extend(self, depth: int) -> None:
+        for counts in (self.drafted_per_position, self.reached_per_position, self.accepted_per_position):
+            counts.extend([0] * (depth - len(counts)))
 
     @property
     def acceptance_rate(self) -> float | None:
@@ -98,12 +100,10 @@ class AcceptanceStats:
     @property
     def conditional_acceptance_by_depth(self) -> list[float | None]:
         """Depth k accepted, given that depth k-1 was (of the rounds that drafted depth k)."""
-        rates: list[float | None] = []
-        for k, accepted in enumerate(self.accepted_per_position):
-            reached = self.accepted_per_position[k - 1] if k else self.num_drafts
-            reached = min(reached, self.drafted_per_position[k])
-            rates.append(accepted / reached if reached else None)
-        return rates
+        return [
+            accepted / reached if reached else None
+            for accepted, reached in zip(self.accepted_per_position, self.reached_per_position, strict=True)
+        ]
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -111,6 +111,8 @@ class AcceptanceStats:
             "num_drafts": self.num_drafts,
             "num_draft_tokens": self.num_draft_tokens,
             "num_accepted_tokens": self.num_accepted_tokens,
+            "num_accepted_tokens_per_pos": self.accepted_per_position,
+            "num_draft_tokens_per_pos": self.drafted_per_position,
             "acceptance_rate": self.acceptance_rate,
             "mean_acceptance_length": self.mean_acceptance_length,
             "acceptance_by_depth": self.acceptance_by_depth,

@@ -146,3 +146,16 @@ def test_depth_0_runs_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
     [done] = Engine(MTPModel(trunk, heads)).generate([">"], depth=0)
     assert done.text == ALPHABET[1:27]
     assert done.stats == AcceptanceStats()
+
+
+def test_conditional_acceptance_counts_only_rounds_that_drafted_that_deep() -> None:
+    stats = AcceptanceStats()
+    for _ in range(5):
+        stats.count(1, 1)
+    for accepted in (2, 2, 1, 1, 1, 0, 0, 0, 0, 0):
+        stats.count(2, accepted)
+    assert stats.conditional_acceptance_by_depth == [10 / 15, 2 / 5]
+    assert stats.acceptance_by_depth == [10 / 15, 2 / 10]
+    summed = AcceptanceStats()
+    summed.add(stats)
+    assert summed == stats

@@ -256,3 +256,15 @@ def test_a_reduced_draft_vocabulary_cuts_the_logits() -> None:
 def test_impossible_conventions_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(CheckpointError, match="heads: "):
         HeadsConfig(**wrong)
+
+
+def test_norms_of_the_heads_do_not_hold_a_copy_of_the_trunk() -> None:
+    trunk = Trunk(tiny_llama())
+    heads = SequentialHeads(trunk, HeadsConfig(num_modules=2, num_depths=2, unrolled=False))
+    for module in heads.modules_by_depth:
+        assert not module.enorm._forward_pre_hooks
+        assert not module.hnorm._forward_pre_hooks
+        assert len(module.norm._forward_pre_hooks) == 1  # its own runner's
+        hook = next(iter(module.norm._forward_pre_hooks.values()))
+        assert hook.__self__.decoder is not trunk.decoder
+        assert len(hook.__self__.decoder.layers) == 1

@@ -62,7 +62,7 @@ class HeadsDrafter:
 
     def observe(self, row: Sequence, index: int, trunk_states_ND: torch.Tensor) -> None:
         """The trunk's states of newly committed tokens; the first one belongs to token ``index`` of the row."""
-        if row.depth:
+        if row.depth and index < self.window:  # past their window the heads draft no more
             self._push(row.slot, 0, index, trunk_states_ND)
 
     def depth_for(self, row: Sequence) -> int:

@@ -9,9 +9,10 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding.drafters import HeadsDrafter
+from foretell.decoding.prompts import encode_prompt
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.step import DecodeStep, StepTimes
-from foretell.errors import ContextLengthError, UsageError
+from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.types import Completion, Prompt
 
@@ -23,6 +24,8 @@ class Engine:
     """
 
     def __init__(self, model: MTPModel, max_batch: int = 1) -> None:
+        if isinstance(max_batch, bool) or not isinstance(max_batch, int) or max_batch < 1:
+            raise UsageError(f"max_batch is {max_batch!r}; give an integer of at least 1")
         self.model = model
         self.max_batch = max_batch
         self.prefill_times = StepTimes()
@@ -42,11 +45,15 @@ class Engine:
         draft and ContextLengthError for a prompt that leaves no room for a token.
         """
         self.check_depth(depth)
+        if isinstance(prompts, (str, dict)):
+            raise UsageError(f"prompts is one {type(prompts).__name__}; give a list of prompts: [prompt]")
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompts)
+        elif not isinstance(params, (list, tuple)):
+            raise UsageError(f"params is {params!r}; give one SamplingParams for all prompts, or a list, one a prompt")
         elif len(params) != len(prompts):
             raise UsageError(
-                f"{len(params)} sampling parameters for {len(prompts)} prompts; give one for all or one each"
+                f"{len(params)} sampling parameters for {len(prompts)} prompts; give one for all, or one SamplingParams each"
             )
         rows = [self._sequence(prompt, p, depth, i) for i, (prompt, p) in enumerate(zip(prompts, params, strict=True))]
         self._run(rows, on_finish)
@@ -70,34 +77,17 @@ class Engine:
                 )
 
     def encode(self, prompt: Prompt) -> list[int]:
-        """Prompt -> token ids. Text gets the tokenizer's special tokens; chat messages get the template's alone."""
-        if isinstance(prompt, list) and (not prompt or isinstance(prompt[0], int)):
-            return list(prompt)  # type: ignore[arg-type]
-        tokenizer = self.model.tokenizer
-        if tokenizer is None:
-            raise UsageError("this model folder has no tokenizer; give prompts as lists of token ids")
-        if isinstance(prompt, str):
-            return list(tokenizer(prompt)["input_ids"])
-        if not getattr(tokenizer, "chat_template", None):
-            raise UsageError("this model has no chat template; give the prompt as text or token ids")
-        text = tokenizer.apply_chat_template(prompt, tokenize=False, add_generation_prompt=True)
-        return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        """Prompt -> token ids; see ``encode_prompt``."""
+        return encode_prompt(prompt, self.model.trunk)
 
     def _sequence(self, prompt: Prompt, params: SamplingParams, depth: int, index: int) -> Sequence:
         trunk = self.model.trunk
-        token_ids = self.encode(prompt)
-        if not token_ids:
-            raise UsageError(f"prompt {index} is empty; give at least one token")
-        if bad := [t for t in token_ids if not 0 <= t < trunk.vocab_size]:
-            raise UsageError(f"prompt {index}: token id {bad[0]} is outside the vocabulary of {trunk.vocab_size}")
-        if len(token_ids) >= trunk.max_positions:
-            raise ContextLengthError(
-                f"prompt {index} has {len(token_ids)} tokens and the window holds {trunk.max_positions}, "
-                f"output included; shorten the prompt to at most {trunk.max_positions - 1} tokens"
-            )
-        if params.stop and self.model.tokenizer is None:
+        if not isinstance(params, SamplingParams):
+            raise UsageError(f"sampling parameters of prompt {index} are {params!r}; give foretell.SamplingParams(...)")
+        token_ids = encode_prompt(prompt, trunk, f"prompt {index}")
+        if params.stop and trunk.tokenizer is None:
             raise UsageError("stop strings need a tokenizer, and this model folder has none")
-        return Sequence(token_ids, params, depth, trunk.max_positions, trunk.eos_token_ids, self.model.tokenizer)
+        return Sequence(token_ids, params, depth, trunk.max_positions, trunk.eos_token_ids, trunk.tokenizer)
 
     @torch.inference_mode()
     def _run(self, rows: list[Sequence], on_finish: Callable[[int, Completion], None] | None) -> None:

@@ -44,5 +44,5 @@ def _min_p(probs: torch.Tensor, min_p: float) -> torch.Tensor:
 
 
 def draw(probs_V: torch.Tensor, generator: torch.Generator) -> int:
-    """One token id from a distribution, with the request's own generator."""
-    return int(torch.multinomial(probs_V, 1, generator=generator))
+    """One token id from a distribution, with the request's own generator (which lives on the CPU)."""
+    return int(torch.multinomial(probs_V.to(generator.device), 1, generator=generator))

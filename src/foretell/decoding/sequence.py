@@ -36,6 +36,7 @@ class Sequence:
         self._window = window
         self._eos_token_ids = frozenset() if params.ignore_eos else eos_token_ids
         self._tokenizer = tokenizer
+        self._stops = tuple(params.stop or ())
 
     def __len__(self) -> int:
         return len(self.prompt_token_ids) + len(self.token_ids)
@@ -88,7 +89,7 @@ class Sequence:
     def text(self) -> str:
         """Decoded output without EOS, cut before the first stop string; empty without a tokenizer."""
         text = self._decode(self.token_ids)
-        cuts = [at for s in self.params.stop if (at := text.find(s)) >= 0]
+        cuts = [at for s in self._stops if (at := text.find(s)) >= 0]
         return text[: min(cuts)] if cuts else text
 
     def _finish_reason(self) -> FinishReason | None:
@@ -99,7 +100,7 @@ class Sequence:
         return None
 
     def _stop_string_ends_here(self) -> bool:
-        for stop in self.params.stop:
+        for stop in self._stops:
             # A character may take four byte tokens; a few more cover merges across the edge.
             tail = self._decode(self.token_ids[-(4 * len(stop) + 8) :])
             if stop in tail and stop in self._decode(self.token_ids):

@@ -91,10 +91,13 @@ class Heads(nn.Module, ABC):
 
     def _draft_rows(self) -> nn.Module:
         """The trunk's output head cut to the draft vocabulary; made on first use, in a tuple to stay unregistered."""
-        if not self._draft_output:
-            rows = self._trunk_rows()
-            linear = nn.Linear(rows.shape[1], rows.shape[0], bias=False, dtype=rows.dtype, device=rows.device)
-            linear.weight = nn.Parameter(rows.clone(), requires_grad=False)
+        weight = self.trunk.output_head.weight
+        stale = [m for m in self._draft_output if (m.weight.device, m.weight.dtype) != (weight.device, weight.dtype)]
+        if not self._draft_output or stale:
+            with torch.inference_mode(False):  # made while decoding, it must serve training too
+                rows = self._trunk_rows()
+                linear = nn.Linear(rows.shape[1], rows.shape[0], bias=False, dtype=rows.dtype, device=rows.device)
+                linear.weight = nn.Parameter(rows.clone(), requires_grad=False)
             self._draft_output = (linear,)
         return self._draft_output[0]
 

@@ -9,6 +9,7 @@ trunk's decoder class, so rotary embedding, attention kind and norms are the fam
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -42,7 +43,7 @@ class SequentialModule(nn.Module):
         if hasattr(layer, "gradient_checkpointing"):
             layer.gradient_checkpointing = False
         self.layer = layer.requires_grad_(True)
-        self.norm = copy.deepcopy(trunk.final_norm).requires_grad_(config.final_norm == "own")
+        self.norm = _copy_norm(trunk.final_norm).requires_grad_(config.final_norm == "own")
         body.layers = nn.ModuleList([self.layer])
         setattr(body, final_norm_name(body), self.norm)
         body.rotary_emb = copy.deepcopy(trunk.decoder.rotary_emb)
@@ -154,9 +155,14 @@ def _shift_left(embeddings_BTD: torch.Tensor, by: int) -> torch.Tensor:
     return shifted
 
 
+def _copy_norm(norm: nn.Module) -> nn.Module:
+    """A copy without the hook by which the trunk's runner listens to its norm; copying it would copy the trunk."""
+    return copy.deepcopy(norm, {id(norm._forward_pre_hooks): OrderedDict()})
+
+
 def _identity_norm(norm: nn.Module) -> nn.Module:
     """A copy of ``norm`` with unit gain, whether its weight is stored as the gain or as an offset from 1."""
-    fresh = copy.deepcopy(norm).requires_grad_(True)
+    fresh = _copy_norm(norm).requires_grad_(True)
     with torch.no_grad():
         for parameter in fresh.parameters():
             parameter.zero_()

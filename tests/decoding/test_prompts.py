@@ -1,0 +1,59 @@
+"""Prompts in every form, and one clear line for anything else."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from foretell.config import SamplingParams
+from foretell.decoding.engine import Engine
+from foretell.errors import UsageError
+from foretell.models.mtp_model import MTPModel
+from foretell.models.trunk import Trunk
+from tests.fixtures import byte_tokenizer, tiny_llama
+
+ONE = SamplingParams(max_tokens=2)
+
+
+@pytest.fixture(scope="module")
+def engine() -> Engine:
+    return Engine(MTPModel(Trunk(tiny_llama(), byte_tokenizer())))
+
+
+def test_ids_may_come_as_list_tuple_or_tensor(engine: Engine) -> None:
+    ids = [5, 6, 7]
+    outputs = [engine.generate([prompt], ONE)[0] for prompt in (ids, tuple(ids), torch.tensor(ids))]
+    assert {tuple(done.token_ids) for done in outputs} == {tuple(outputs[0].token_ids)}
+    assert all(done.prompt_token_ids == ids for done in outputs)
+
+
+@pytest.mark.parametrize(
+    ("prompts", "message"),
+    [
+        ("hello", "list of prompts"),
+        ([1, 2, 3], "prompt 0 is 1"),
+        ([[1, "a"]], "prompt 0: "),
+        ([[1, 2.5]], "prompt 0: "),
+        ([[]], "prompt 0 is empty"),
+        ([[999]], "outside the vocabulary of 260"),
+        ([{"role": "user", "content": "hi"}], "prompt 0 is {"),
+        ([[{"role": "user", "content": "hi"}]], "no chat template"),
+    ],
+)
+def test_anything_else_is_one_clear_line(engine: Engine, prompts: object, message: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        engine.generate(prompts, ONE)  # type: ignore[arg-type]
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("params", [{"max_tokens": 3}, [ONE, ONE], [None], 3])
+def test_wrong_params_are_refused(engine: Engine, params: object) -> None:
+    with pytest.raises(UsageError, match="SamplingParams"):
+        engine.generate([[5]], params)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("max_batch", [0, -1, 1.5, True])
+def test_wrong_max_batch_is_refused(engine: Engine, max_batch: object) -> None:
+    with pytest.raises(UsageError, match="max_batch"):
+        Engine(engine.model, max_batch=max_batch)  # type: ignore[arg-type]
