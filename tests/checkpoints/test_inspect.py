@@ -66,7 +66,8 @@ def test_heads_that_config_and_files_disagree_on(tmp_path: Path) -> None:
     weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
     found = inspect_checkpoint(tmp_path)
     assert (found.claimed_heads, found.mtp_tensors) == (1, [])
-    assert len(found.problems) == 1 and "no MTP tensor is in the files" in found.problems[0]
+    assert len(found.problems) == 1 and "no MTP tensor is in its files" in found.problems[0]
+    assert "take the original checkpoint" in found.problems[0]
 
     save_file(load_file(weights) | MTP, weights, metadata={"format": "pt"})
     found = inspect_checkpoint(tmp_path)
@@ -91,7 +92,7 @@ def test_what_is_no_checkpoint(tmp_path: Path) -> None:
     tiny_llama().save_pretrained(tmp_path / "m")
     (tmp_path / "m" / "model.safetensors").rename(tmp_path / "m" / "pytorch_model.bin")
     for path, problem in (
-        (tmp_path / "m", r"no \*.safetensors file to inspect .*pytorch_model.bin"),
+        (tmp_path / "m", r"no \*.safetensors file in it .*pytorch_model.bin"),
         (tmp_path / "nowhere", "no such file"),
         (tmp_path, "no config.json"),
         ("owner/name", "only local checkpoints"),

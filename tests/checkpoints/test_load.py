@@ -12,6 +12,7 @@ from foretell.checkpoints.adapter import save_adapter
 from foretell.checkpoints.files import CheckpointWarning
 from foretell.checkpoints.load import load, load_trunk
 from foretell.errors import CheckpointError, ForetellError, UnsupportedModel, UsageError
+from foretell.models.packed import PackedLinear
 from foretell.models.trunk import Trunk
 from tests.fixtures import FAMILIES, byte_tokenizer, encode, random_heads, tiny_deepseek_v3, tiny_llama
 
@@ -186,6 +187,27 @@ def test_claimed_native_heads_give_one_line(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert load(folder, heads=tmp_path / "a").heads is not None
+
+
+def test_native_heads_that_were_lost_are_said_to_be_lost(tmp_path: Path) -> None:
+    """Case C10: the config announces them, and no file holds them."""
+    model = tiny_deepseek_v3()
+    model.config.num_nextn_predict_layers = 1
+    with pytest.warns(CheckpointWarning) as caught:
+        load(save(model, tmp_path / "m"))
+    [warning] = caught
+    assert "no MTP tensor is in its files: they were lost when it was saved" in str(warning.message)
+    assert "the original checkpoint" in str(warning.message) and "yet" not in str(warning.message)
+
+
+def test_the_cpu_model_is_packed_for_decoding_and_a_trunk_alone_is_not(folder: Path, tmp_path: Path) -> None:
+    save_adapter(random_heads(Trunk(tiny_llama())), tmp_path / "a")
+    model = load(folder, heads=tmp_path / "a")
+    assert model.heads is not None
+    assert isinstance(model.trunk.output_head, PackedLinear)
+    assert any(isinstance(part, PackedLinear) for part in model.heads.modules())
+    for plain in (load(folder, heads=tmp_path / "a", pack=False), load_trunk(folder)):
+        assert not any(isinstance(part, PackedLinear) for part in plain.modules())
 
 
 def test_tensors_that_are_left_out_are_named(folder: Path) -> None:

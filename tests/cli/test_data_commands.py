@@ -20,6 +20,27 @@ def test_distill_writes_answers_and_goes_on(run: Any, folders: Path, prompts: Pa
     assert sorted(texts) == ["abcd", "bcde", "klmn"]
 
 
+def test_distill_says_how_far_it_is_where_there_is_no_terminal(
+    run: Any, monkeypatch: pytest.MonkeyPatch, folders: Path, prompts: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setattr("foretell.cli.distill._NOTE_EVERY_S", 0.0)
+    sampling = ("--temperature", 1, "--top-k", 5, "--min-p", 0.1, "--max-tokens", 4)
+    ran = run("distill", folders / "random", prompts, tmp_path / "answers.jsonl", *sampling)
+    assert "1 of 3 prompts answered (4 tokens) ..." in ran.err and "3 of 3 prompts answered (12 tokens)" in ran.err
+    record = json.loads((tmp_path / "answers.jsonl").read_text().splitlines()[0])
+    assert (record["temperature"], record["top_k"], record["min_p"], record["trunk"]) == (1.0, 5, 0.1, "random")
+
+
+def test_distill_leaves_other_files_alone(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    mine = tmp_path / "thesis.txt"
+    mine.write_text("all in one line")
+    ran = run("distill", folders / "cycle", prompts, mine)
+    assert ran.code == 1 and "thesis.txt:1" in ran.err and mine.read_text() == "all in one line"
+    before = prompts.read_text()
+    ran = run("distill", folders / "cycle", prompts, prompts)
+    assert ran.code == 2 and "is the prompts file" in ran.err and prompts.read_text() == before
+
+
 def test_probe_reports_every_depth(run: Any, folders: Path, tmp_path: Path) -> None:
     data = tmp_path / "text.jsonl"
     data.write_text('{"text": "abcdefghijkl"}\n')
@@ -34,7 +55,12 @@ def test_probe_names_what_is_wrong(run: Any, folders: Path, tmp_path: Path) -> N
     data.write_text('{"text": "abc"}\n{"txt": "abc"}\n')
     ran = run("probe", folders / "cycle", "--data", data, "--heads", folders / "right")
     assert ran.code == 1 and "text.jsonl:2" in ran.err and ran.err.count("\n") == 1
+    data.write_text('{"text": "ab"}\n')
+    ran = run("probe", folders / "cycle", "--data", data, "--heads", folders / "right")
+    assert ran.code == 1 and "text.jsonl: nothing to probe" in ran.err
     data.write_text('{"text": "abc"}\n')
+    ran = run("probe", folders / "cycle", "--data", data, "--heads", folders / "right")
+    assert ran.code == 0 and "n/a" in ran.out
     ran = run("probe", folders / "cycle", "--data", data)
     assert ran.code == 2 and "no heads" in ran.err
 
@@ -87,7 +113,11 @@ def test_train_writes_an_adapter_that_other_commands_take(run: Any, folders: Pat
     ran = run("train", recipe, "--json", tmp_path / "out.json")
     assert ran.code == 0 and "mean acceptance length to expect at depth 2" in ran.out
     assert "1 steps" in ran.err and str(adapter) in ran.err
+    assert "trained: " in ran.err and "frozen: " in ran.err
     assert json.loads((tmp_path / "out.json").read_text())["num_steps"] == 1
     again = run("train", recipe)
     assert again.code == 2 and "--overwrite" in again.err
+    done = run("train", recipe, "--resume")
+    assert done.code == 0
+    assert "1 steps (1 of them done before)" in done.err and "training loss" not in done.err
     assert run("generate", folders / "random", "one", "--heads", adapter, "--max-tokens", 5).code == 0

@@ -14,7 +14,7 @@ from foretell.errors import CheckpointError
 OPTIONS = {
     "bench": "depths dtype heads json max-tokens num-prompts prompts reference repeats",
     "demo": "depth dtype heads json max-tokens model num-prompts prompts",
-    "distill": "batch dtype json limit max-tokens seed temperature top-p",
+    "distill": "batch dtype json limit max-tokens min-p seed temperature top-k top-p",
     "generate": "chat depth dtype heads json max-tokens min-p seed stop temperature top-k top-p",
     "inspect": "json",
     "probe": "data dtype heads json max-records",

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 
 from foretell.errors import DataError
 from foretell.training.data import Document, choose_draft_vocab, pack, read_documents, split_held_out
-from foretell.training.jsonl import read_jsonl, read_prompts, repair_tail
+from foretell.training.jsonl import read_jsonl, read_prompts
 from foretell.training.recipe import DataConfig
 from tests.fixtures import VOCAB_SIZE, byte_tokenizer, encode
 
@@ -177,25 +178,28 @@ def test_prompts(tmp_path: Path) -> None:
         read_prompts(tmp_path / "p.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("before", "after"),
-    [
-        ('{"id": 1}\n{"id": 2}\n', '{"id": 1}\n{"id": 2}\n'),
-        ('{"id": 1}\n{"id": 2', '{"id": 1}\n'),
-        ('{"id": 1', ""),
-        ("", ""),
-    ],
-)
-def test_a_half_written_line_is_cut(tmp_path: Path, before: str, after: str) -> None:
-    path = tmp_path / "out.jsonl"
-    path.write_text(before)
-    repair_tail(path)
-    assert path.read_text() == after
-    assert [number for number, _ in read_jsonl(path)] == list(range(1, after.count("\n") + 1))
+def test_every_prompt_has_an_id_of_its_own(tmp_path: Path) -> None:
+    path = write_jsonl(tmp_path / "p.jsonl", {"prompt": "a", "id": "x"}, {"prompt": "b"}, {"prompt": "c", "id": "x"})
+    with pytest.raises(DataError, match=r'p\.jsonl:3: id "x" is that of line 1 too'):
+        read_prompts(path)
+    path = write_jsonl(tmp_path / "p.jsonl", {"prompt": "a", "id": 2}, {"prompt": "b"})
+    with pytest.raises(DataError, match=r'p\.jsonl:2: id "2" is that of line 1 too'):
+        read_prompts(path)
 
 
-def test_a_line_cut_inside_a_character(tmp_path: Path) -> None:
-    path = tmp_path / "out.jsonl"
-    path.write_bytes(b'{"id": 1}\n' + '{"text": "😀'.encode()[:-2])
-    repair_tail(path)
-    assert [record for _, record in read_jsonl(path)] == [{"id": 1}]
+def test_a_file_in_another_encoding_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(b'{"text": "a"}\n' + '{"text": "é"}\n'.encode("latin-1"))
+    with pytest.raises(DataError, match=r"a\.jsonl:2: not UTF-8 \(.*\); save it as UTF-8"):
+        list(read_jsonl(path))
+
+
+def test_gzip(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.gz"
+    data = gzip.compress('{"text": "é"}\n{"text": "b"}\n'.encode())
+    path.write_bytes(data)
+    assert list(read_jsonl(path)) == [(1, {"text": "é"}), (2, {"text": "b"})]
+    for broken in (b'{"text": "a"}\n', data[:-10], data[:12] + b"xxxx" + data[16:]):
+        path.write_bytes(broken)
+        with pytest.raises(DataError, match=r"a\.jsonl\.gz: not a whole gzip file"):
+            list(read_jsonl(path))

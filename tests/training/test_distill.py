@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from foretell.config import SamplingParams
 from foretell.decoding.engine import Engine
-from foretell.errors import DataError
+from foretell.errors import DataError, UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from foretell.training.data import read_documents
@@ -58,7 +59,13 @@ def test_answers_are_the_engines(model: MTPModel, prompts: Path, tmp_path: Path)
         "token_ids": plain.token_ids,
         "text": plain.text,
         "finish_reason": "length",
+        "trunk": model.trunk.name,
+        "max_tokens": 10,
         "temperature": 0.0,
+        "top_k": 0,
+        "top_p": 1.0,
+        "min_p": 0.0,
+        "seed": 0,
     }
     assert found["7"]["messages"] == chat
     assert found["7"]["prompt_token_ids"] == encode("<hi>")
@@ -134,3 +141,35 @@ def test_another_file_is_not_an_output(model: MTPModel, prompts: Path, tmp_path:
     with pytest.raises(DataError, match=r'other\.jsonl:1: .*"id"'):
         distill(model, prompts, tmp_path / "other.jsonl", SAMPLED)
     assert (tmp_path / "other.jsonl").read_text() == '{"text": "mine"}\n'
+
+
+def test_prompts_that_do_not_fit_are_refused_before_any_work(model: MTPModel, tmp_path: Path) -> None:
+    window = model.trunk.max_positions
+    path, output = tmp_path / "p.jsonl", tmp_path / "new" / "a.jsonl"
+    for text, num_tokens in (("a" * window, window), ("a" * 2 * window, 2 * window)):
+        path.write_text(json.dumps({"prompt": "b"}) + "\n\n" + json.dumps({"prompt": text}) + "\n")
+        with pytest.raises(DataError, match=rf"p\.jsonl:3: .*has {num_tokens} tokens .*; shorten the prompt to"):
+            distill(model, path, output, SAMPLED)
+    assert not output.parent.exists()
+    path.write_text(json.dumps({"prompt": "a" * (window - 1)}) + "\n")
+    assert distill(model, path, output, SAMPLED).num_tokens == 1
+
+
+def test_a_refused_run_leaves_the_torn_line_to_the_right_one(model: MTPModel, prompts: Path, tmp_path: Path) -> None:
+    output = tmp_path / "a.jsonl"
+    distill(model, prompts, output, SAMPLED, limit=2)
+    output.write_bytes(output.read_bytes() + b'{"id": "q2"')
+    before = output.read_bytes()
+    for change, words in (
+        ({"max_tokens": 11}, r"max_tokens 10 \(now 11\); give the same"),
+        ({"temperature": 0.5, "min_p": 0.1}, r"temperature 1\.0 \(now 0\.5\), min_p 0\.0 \(now 0\.1\);"),
+        ({"seed": 6}, r"seed 5 \(now 6\)"),
+    ):
+        with pytest.raises(UsageError, match=words):
+            distill(model, prompts, output, replace(SAMPLED, **change))
+    other = MTPModel(Trunk(tiny_llama(), byte_tokenizer(TEMPLATE), name="other"))
+    with pytest.raises(UsageError, match=r"trunk .*\(now 'other'\)"):
+        distill(other, prompts, output, SAMPLED)
+    assert output.read_bytes() == before
+    assert distill(model, prompts, output, SAMPLED).num_written == 5
+    assert len(answers(output)) == 7

@@ -9,10 +9,11 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding.engine import Engine
+from foretell.errors import DataError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
-from foretell.training.data import Document
-from foretell.training.probe import ProbeReport, probe, probe_documents
+from foretell.training.data import Document, record_document
+from foretell.training.probe import ProbeReport, Record, probe, probe_documents
 from tests.fixtures import dist_heads, dist_trunk, encode, random_heads, script_trunk, scripted_heads, tiny_llama
 
 ALPHABET = ">abcdefghijklmnopqrstuvwxyz<eos>"
@@ -20,11 +21,15 @@ MODES = {"unrolled": {}, "distinct": {"unrolled": False, "num_modules": 3, "num_
 ANSWER = {"prompt_token_ids": encode("000>abc"), "token_ids": encode("defghijklmnopqrstuvwxyz<eos>")}
 
 
+def records(*values: dict[str, Any]) -> list[Record]:
+    return [("a.jsonl", line, record) for line, record in enumerate(values, start=1)]
+
+
 @pytest.mark.parametrize("mode", sorted(MODES))
 def test_perfect_heads(mode: str) -> None:
     """1.0 everywhere, also where an answer begins: its first tokens are targets of deep depths only."""
     heads = scripted_heads(script_trunk(ALPHABET), "perfect", **MODES[mode])  # type: ignore[arg-type]
-    report = probe(heads, [ANSWER])
+    report = probe(heads, records(ANSWER))
     for depth in report.depths:
         assert (depth.agreement, depth.chained) == (1.0, 1.0)
         assert depth.overlap == pytest.approx(1.0, abs=1e-3)
@@ -36,7 +41,7 @@ def test_perfect_heads(mode: str) -> None:
 @pytest.mark.parametrize("mode", sorted(MODES))
 def test_wrong_heads(mode: str) -> None:
     heads = scripted_heads(script_trunk(ALPHABET), "wrong", **MODES[mode])  # type: ignore[arg-type]
-    report = probe(heads, [ANSWER])
+    report = probe(heads, records(ANSWER))
     assert [(depth.agreement, depth.chained) for depth in report.depths] == [(0.0, 0.0)] * 3
     assert report.mean_acceptance_length == 1.0
 
@@ -44,7 +49,7 @@ def test_wrong_heads(mode: str) -> None:
 def test_mixed_heads() -> None:
     """Depth k at i reads token i+k; it is right unless that is in the set, and chained where all before it were."""
     heads = scripted_heads(script_trunk(ALPHABET), "mixed", wrong_after=encode("cdjrstx"))
-    report = probe(heads, [{"prompt_token_ids": [], "token_ids": encode(ALPHABET)}])
+    report = probe(heads, records({"prompt_token_ids": [], "token_ids": encode(ALPHABET)}))
     right = [letter not in "cdjrstx" for letter in ">abcdefghijklmnopqrstuvwxyz"] + [True]  # by token index
     for k, depth in enumerate(report.depths, start=1):
         positions = range(28 - k - 1)
@@ -116,7 +121,7 @@ def test_overlap_of_two_known_laws() -> None:
     tokens = encode("abcd")
     trunk = dist_trunk(dict(zip(tokens, (0.50, 0.30, 0.15, 0.05), strict=True)))
     heads = dist_heads(trunk, dict(zip(tokens, (0.40, 0.10, 0.30, 0.20), strict=True)))
-    report = probe(heads, [{"text": "abcdabcdabcd"}])
+    report = probe(heads, records({"text": "abcdabcdabcd"}))
     for depth in report.depths:
         assert depth.overlap == pytest.approx(0.40 + 0.10 + 0.15 + 0.05, abs=1e-3)
 
@@ -126,20 +131,38 @@ def test_predicts_what_decoding_accepts() -> None:
     trunk = script_trunk("abcdefga", max_positions=512)
     heads = scripted_heads(trunk, "mixed", wrong_after=encode("c"))
     [text] = Engine(MTPModel(trunk, heads)).generate(["a"], SamplingParams(max_tokens=281), depth=1)
-    report = probe(heads, [{"prompt_token_ids": encode("a"), "token_ids": text.token_ids}], max_length=512)
+    report = probe(heads, records({"prompt_token_ids": encode("a"), "token_ids": text.token_ids}), max_length=512)
     assert report.depths[0].chained == pytest.approx(6 / 7, abs=0.01)
 
 
-def test_progress_and_records_without_a_target() -> None:
+def test_progress_and_documents_without_a_target() -> None:
     heads = scripted_heads(script_trunk(ALPHABET), "perfect")
+    nothing = records({"prompt_token_ids": encode("ab"), "token_ids": []}, {"text": "a"})
     steps: list[tuple[int, int]] = []
-    report = probe(
+    report = probe_documents(
         heads,
-        [{"prompt_token_ids": encode("ab"), "token_ids": []}, {"text": "a"}],
+        [record_document(values, heads.trunk, "answer", (file, line)) for file, line, values in nothing],
         max_length=8,
         batch_rows=1,
         on_progress=lambda done, total: steps.append((done, total)),
     )
     assert steps == [(1, 1)]
-    assert [depth.num_positions for depth in report.depths] == [0, 0, 0]
-    assert report.as_dict()["mean_acceptance_length"] == 1.0
+    for depth in report.depths:
+        assert (depth.num_positions, depth.agreement, depth.overlap, depth.chained) == (0, None, None, None)
+    assert report.as_dict()["mean_acceptance_length"] is None
+    with pytest.raises(DataError, match=r"^a\.jsonl: nothing to probe"):
+        probe(heads, nothing)
+
+
+def test_a_depth_without_a_position_has_no_figures() -> None:
+    heads = scripted_heads(script_trunk(ALPHABET), "perfect")
+    report = probe(heads, records({"text": "abcd"}))  # two positions for depth 1, one for depth 2, none for depth 3
+    assert [depth.num_positions for depth in report.depths] == [2, 1, 0]
+    assert [depth.chained for depth in report.depths] == [1.0, 1.0, None]
+    assert report.mean_acceptance_length is None
+
+
+def test_a_wrong_record_is_named_by_file_and_line() -> None:
+    heads = scripted_heads(script_trunk(ALPHABET), "perfect")
+    with pytest.raises(DataError, match=r"^b\.jsonl:7: token ids must be"):
+        probe(heads, [*records(ANSWER), ("b.jsonl", 7, {"token_ids": [-1]})])

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 from foretell.checkpoints.adapter import load_adapter
-from foretell.errors import DataError, ForetellError, UsageError
+from foretell.errors import CheckpointError, DataError, ForetellError, UsageError
 from foretell.models.trunk import Trunk
 from foretell.training import trainer
 from foretell.training.recipe import Recipe, load_recipe
@@ -93,7 +95,10 @@ def metrics(recipe: Recipe) -> dict[int, dict[str, float]]:
 
 
 def assert_same_adapter(first: Recipe, second: Recipe) -> None:
-    one, other = adapter(first), adapter(second)
+    assert_same_tensors(adapter(first), adapter(second))
+
+
+def assert_same_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
     assert one.keys() == other.keys()
     assert all(torch.equal(one[name], other[name]) for name in one)
 
@@ -130,8 +135,16 @@ def test_only_the_heads_are_trained(
     files = {path.name: path.read_bytes() for path in (tmp_path / "trunk").iterdir()}
     watched = Watched(monkeypatch)
     modules = {"unrolled": False, "num_modules": 2, "own_output": True}
-    report = train(change(recipe, cache_states=cached, heads=modules))
+    said: list[str] = []
+    run = change(recipe, cache_states=cached, heads=modules)
+    report = train(run, on_progress=lambda stage, done, total: said.append(stage))
     assert report.num_steps == 10
+    [line] = [stage for stage in said if stage.startswith("trained: ")]
+    numbers = [sum(p.numel() for p in module.parameters()) for module in (watched.heads, watched.trunk)]
+    assert line == (
+        f"trained: {len(watched.heads_before)} tensors of the heads ({numbers[0]:,} parameters); "
+        f"frozen: {len(list(watched.trunk.parameters()))} tensors of the trunk ({numbers[1]:,} parameters)"
+    )
 
     now = watched.trunk.model.state_dict()
     assert all(torch.equal(now[name], tensor) for name, tensor in watched.trunk_before.items())
@@ -228,7 +241,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(
             raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer._JsonlMetrics, event, stop, raising=False)
+        patch.setattr(trainer.JsonlMetrics, event, stop, raising=False)
         with pytest.raises(Stopped):
             train(recipe)
     assert not Path(recipe.output).exists()
@@ -243,12 +256,103 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(
             assert resumed[number][name] == pytest.approx(expected[number][name], rel=1e-6), (number, name)
 
 
+def stop_at(monkeypatch: pytest.MonkeyPatch, recipe: Recipe, step: int) -> None:
+    """Train, and be gone after ``step``."""
+
+    def stop(self: Any, args: Any, state: Any, control: Any, **_: Any) -> None:
+        if state.global_step == step:
+            raise Stopped
+
+    with monkeypatch.context() as patch:
+        patch.setattr(trainer.JsonlMetrics, "on_step_end", stop, raising=False)
+        with pytest.raises(Stopped):
+            train(recipe)
+
+
 def test_resume_without_a_checkpoint_begins(recipe: Recipe) -> None:
     recipe = change(recipe, max_steps=2)
-    assert train(recipe, resume=True).num_steps == 2
-    before = adapter(recipe)
-    train(recipe, resume=True)  # done already: no refusal, and nothing is learnt
-    assert all(torch.equal(before[name], tensor) for name, tensor in adapter(recipe).items())
+    said: list[str] = []
+    report = train(recipe, resume=True, on_progress=lambda stage, done, total: said.append(stage))
+    assert (report.num_steps, report.resumed_at) == (2, 0)
+    assert said[0].startswith("no checkpoint in ") and said[0].endswith("begins anew")
+
+
+def test_resume_of_an_output_without_a_checkpoint(recipe: Recipe) -> None:
+    """An adapter of another run is not replaced by mistake."""
+    other = change(recipe, "other", max_steps=1)
+    train(other)
+    before = adapter(other)
+    with pytest.raises(UsageError, match=r"run_dir .*run holds no checkpoint to resume from, and output .* exists"):
+        train(replace(recipe, output=other.output), resume=True)
+    assert all(torch.equal(before[name], tensor) for name, tensor in adapter(other).items())
+
+
+def test_a_finished_run_takes_no_further_step(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    """Killed after the last checkpoint, it still writes its adapter; a loss it did not compute is not made up."""
+    recipe = change(recipe, max_steps=2)
+    train(recipe)
+    before, logged = adapter(recipe), (Path(recipe.run_dir) / "metrics.jsonl").read_text()
+    shutil.rmtree(recipe.output)
+    monkeypatch.setattr(trainer.HeadsTrainer, "train", None)
+    report = train(recipe, resume=True)
+    assert (report.num_steps, report.resumed_at, report.train_s, report.mean_loss) == (2, 2, 0.0, None)
+    assert_same_tensors(before, adapter(recipe))
+    assert (Path(recipe.run_dir) / "metrics.jsonl").read_text() == logged
+
+
+def test_metrics_hold_every_step_once(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    stop_at(monkeypatch, recipe, 8)
+    with (Path(recipe.run_dir) / "metrics.jsonl").open("a") as sink:
+        sink.write('{"step": 8, "lo')  # torn
+    report = train(recipe, resume=True)
+    lines = [json.loads(line) for line in (Path(recipe.run_dir) / "metrics.jsonl").read_text().splitlines()]
+    losses = {line["step"]: line["loss"] for line in lines if "loss" in line}
+    assert [line["step"] for line in lines if "loss" in line] == list(range(1, 11))
+    assert (report.num_steps, report.resumed_at) == (10, 5)
+    assert report.mean_loss == pytest.approx(sum(losses[step] for step in range(6, 11)) / 5, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("different", "words"),
+    [
+        ({"heads": {"concat": "hidden_first"}}, r"\[heads\] concat 'hidden_first' \(was 'embedding_first'\);"),
+        ({"data": {"max_length": 32}}, r"\[data\] max_length 32 \(was 16\), the documents '"),
+        ({"max_steps": 20, "seed": 3}, r"\[train\] max_steps 20 \(was 10\), \[train\] seed 3 \(was 0\);"),
+    ],
+)
+def test_resume_under_another_recipe(
+    monkeypatch: pytest.MonkeyPatch, recipe: Recipe, different: dict[str, Any], words: str
+) -> None:
+    stop_at(monkeypatch, recipe, 6)
+    with pytest.raises(UsageError, match=words):
+        train(change(recipe, **different), resume=True)
+
+
+def test_resume_on_other_files_or_another_trunk(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, recipe: Recipe
+) -> None:
+    stop_at(monkeypatch, recipe, 6)
+    [data] = map(Path, recipe.data.files)
+    moved = data.rename(tmp_path / "moved.jsonl")
+    recipe = change(recipe, data={"files": (str(moved),)}, save_steps=4)
+    kept = moved.read_text()
+    moved.write_text(kept.replace("[1", "[2"))
+    with pytest.raises(UsageError, match="the documents '"):
+        train(recipe, resume=True)
+    moved.write_text(kept)
+    write_trunk(tmp_path, num_hidden_layers=1)
+    with pytest.raises(UsageError, match="recipe: trunk '"):
+        train(recipe, resume=True)
+    write_trunk(tmp_path)
+    assert train(recipe, resume=True).num_steps == 10  # what the files are called does not matter
+
+
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "model.safetensors"])
+def test_an_incomplete_checkpoint(monkeypatch: pytest.MonkeyPatch, recipe: Recipe, name: str) -> None:
+    stop_at(monkeypatch, recipe, 6)
+    (Path(recipe.run_dir) / "checkpoint-5" / name).unlink()
+    with pytest.raises(CheckpointError, match=rf"checkpoint-5: {name} missing"):
+        train(recipe, resume=True)
 
 
 def test_heads_can_be_trained_further(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
@@ -265,6 +369,9 @@ def test_heads_can_be_trained_further(monkeypatch: pytest.MonkeyPatch, recipe: R
     for name, tensor in watched.heads_before.items():
         assert torch.equal(tensor.bfloat16(), load_adapter(watched.trunk, first.output).get_parameter(name).bfloat16())
     assert torch.equal(old["mtp.draft_ids"], new["mtp.draft_ids"])
+    weighted = replace(further, objective=replace(further.objective, weights=(1.0, 1.0, 1.0)))
+    with pytest.raises(UsageError, match=r"adapter: \[objective\] weights is .*; allowed: 2 numbers, one a depth"):
+        train(weighted, overwrite=True)
 
 
 def test_held_out_documents_are_probed_and_not_trained_on(recipe: Recipe) -> None:
@@ -274,6 +381,8 @@ def test_held_out_documents_are_probed_and_not_trained_on(recipe: Recipe) -> Non
     held_out = [length + 3 for length in lengths][4::5]
     assert report.held_out["depths"][0]["num_positions"] == sum(length - 2 for length in held_out)
     assert report.num_train_tokens == sum(length + 3 for length in lengths) - sum(held_out)
+    trained = [length + 3 for i, length in enumerate(lengths) if i % 5 != 4]
+    assert report.num_targets_by_depth == [sum(length - k for length in trained) for k in (2, 3)]
     assert train(change(recipe, "all", max_steps=1, data={"held_out": 0.0})).held_out == {}
 
 
@@ -288,6 +397,55 @@ def test_every_precision_trains(recipe: Recipe, dtype: Any, precision: Any) -> N
     report = train(run)
     assert 0 < report.mean_loss < 20
     assert all(tensor.isfinite().all() for tensor in adapter(run).values())
+
+
+def test_precision_where_torch_lacks_the_questions(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    """They are private functions of torch, and missing in builds without oneDNN."""
+    monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert trainer._bf16(change(recipe, precision="auto")) is False
+
+
+def test_the_trunk_is_loaded_where_the_trainer_trains(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    devices: list[str] = []
+
+    def load(*_: Any, device: str, **__: Any) -> None:
+        devices.append(device)
+        raise Stopped
+
+    monkeypatch.setattr(trainer, "load_trunk", load)
+    for has_cuda in (True, False):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda has_cuda=has_cuda: has_cuda)
+        with pytest.raises(Stopped):
+            train(recipe)
+    assert devices == ["cuda", "cpu"]
+
+
+def test_one_gpu_a_process(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    monkeypatch.setattr(trainer, "TrainingArguments", lambda **_: SimpleNamespace(n_gpu=4))
+    assert trainer._arguments(recipe, Path(recipe.run_dir), bf16=False)._n_gpu == 1
+
+
+def test_rows_with_nothing_to_learn_are_named(recipe: Recipe) -> None:
+    records: list[dict[str, Any]] = [{"token_ids": [5] * 16}, {"prompt_token_ids": [1] * 16, "token_ids": []}]
+    Path(recipe.data.files[0]).write_text("".join(json.dumps(record) + "\n" for record in records))
+    run = change(
+        recipe,
+        data={"held_out": 0.0, "supervise": "answer"},
+        batch_rows=1,
+        accumulation=1,
+        max_steps=2,
+        cache_states=True,
+    )
+    with pytest.warns(UserWarning, match=r"Its rows: 1$"):
+        assert train(run).num_steps == 2
+
+
+def test_tensorboard_where_it_is_installed(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    for installed in (True, False):
+        monkeypatch.setattr(trainer, "is_tensorboard_available", lambda installed=installed: installed)
+        arguments = trainer._arguments(recipe, Path(recipe.run_dir), bf16=False)
+        assert arguments.report_to == ["tensorboard"] * installed
 
 
 # What is refused, before anything is trained
@@ -314,6 +472,13 @@ def test_checkpoints_of_an_earlier_run(recipe: Recipe) -> None:
     train(recipe, overwrite=True)
     assert {path.name for path in Path(recipe.run_dir).glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
     assert list(metrics(recipe)) == [1, 2, 3]
+
+
+def test_states_that_do_not_fit_the_disk(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
+    monkeypatch.setattr(trainer, "room_for", lambda folder, num_bytes, reserve=True: reserve)
+    with pytest.raises(UsageError, match=r"cache_states is true, and the states take 0\.0 GB.*not have free"):
+        train(change(recipe, cache_states=True))
+    assert not (Path(recipe.run_dir) / "cache").exists()
 
 
 def test_an_output_that_exists(recipe: Recipe) -> None:
@@ -364,6 +529,21 @@ def test_an_output_that_holds_other_files_is_refused_before_training(
         ("max_steps = 10", "max_steps = -1", r"max_steps is -1"),
         ("cache_states = false", 'cache_states = "yes"', r"cache_states is 'yes'; allowed: bool"),
         ("save_steps = 5", "save_steps = 0", r"\[train\] save_steps is 0; allowed: 1 or more"),
+        ("num_depths = 2", "draft_vocab_size = 9", r"\[heads\] draft_vocab_size belongs to \[data\]"),
+        ("draft_vocab_size = 0", "draft_vocab_size = -1", r"\[data\] draft_vocab_size is -1; allowed: 0 or more"),
+        ('target = "argmax"', "decay = 0.0", r"\[objective\] decay is 0\.0; allowed: above 0"),
+        ('target = "argmax"', "weights = [0.0, 0.0]", r"weights is \(0\.0, 0\.0\); allowed: .* one above 0"),
+        ('target = "argmax"', "weights = [2.0, -1.0]", r"weights is \(2\.0, -1\.0\); allowed: 0 or more each"),
+        ("save_steps = 5", "seed = -1", r"\[train\] seed is -1; allowed: 0 or more"),
+        ("save_steps = 5", "warmup_ratio = 1.0", r"\[train\] warmup_ratio is 1\.0; allowed: 0 to below 1"),
+        ("save_steps = 5", "max_grad_norm = -1.0", r"\[train\] max_grad_norm is -1\.0; allowed: 0 or more"),
+        ("weight_decay = 0.1", "weight_decay = -0.1", r"\[train\] weight_decay is -0\.1; allowed: 0 or more"),
+        ("weight_decay = 0.1", "weight_decay = nan", r"\[train\] weight_decay is nan; allowed: 0 or more"),
+        (
+            'dtype = "float32"',
+            'init_from = "x"',
+            r"\[heads\] and \[data\] draft_vocab_size given together with init_from",
+        ),
     ],
 )
 def test_a_wrong_recipe_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:

@@ -58,9 +58,9 @@ class EngineSystem:
 
 
 class TransformersSystem:
-    """``generate()`` of transformers on the same weights in their ordinary layout, greedy.
+    """``generate()`` of transformers on the same weight tensors, greedy.
 
-    Make it before the model is packed: it shares the weights but not the layers.
+    Its layers are a copy of the trunk's, with ordinary linear ones where those are packed.
     """
 
     name = "transformers"

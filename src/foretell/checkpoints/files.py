@@ -53,6 +53,21 @@ def read_headers(path: Path) -> dict[str, TensorHeader]:
         ) from error
 
 
+def weight_files(folder: Path) -> list[Path]:
+    """The safetensors files of a model folder, by its index where it has one."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        weight_map = read_json(index).get("weight_map")
+        if not isinstance(weight_map, dict):
+            raise CheckpointError(f"{index}: no weight_map in it; the file is damaged")
+        return [folder / name for name in sorted(set(weight_map.values()))]
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        others = ", ".join(sorted(path.name for path in folder.glob("*.bin"))) or "none"
+        raise CheckpointError(f"{folder}: no *.safetensors file in it (other weight files: {others})")
+    return files
+
+
 def one_line(error: BaseException) -> str:
     """An error's text on one line of bounded length, to be quoted within a message."""
     text = " ".join(str(error).split()) or type(error).__name__

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, GatedRepoError, RepositoryNotFoundError
 
@@ -31,3 +33,9 @@ def hub_answers(name: str) -> bool:
             raise CheckpointError(f"{nowhere} knows no such model; for a private one, run: hf auth login") from error
         raise CheckpointError(f"{nowhere} cannot be asked ({one_line(error)})") from error
     return True
+
+
+def cached_folder(name: str) -> Path | None:
+    """The folder of the local cache that holds the files of ``name``; None where there is none."""
+    config = try_to_load_from_cache(name, _FILE)
+    return Path(config).parent if isinstance(config, str) else None

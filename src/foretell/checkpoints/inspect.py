@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE, read_adapter_config
-from foretell.checkpoints.files import TensorHeader, one_line, read_headers, read_json
-from foretell.checkpoints.native import claimed_heads, native_tensors
+from foretell.checkpoints.files import TensorHeader, one_line, read_headers, read_json, weight_files
+from foretell.checkpoints.native import LOST, claimed_heads, native_tensors
 from foretell.checkpoints.source import DEMO, find_source
 from foretell.errors import CheckpointError
 
@@ -88,7 +88,7 @@ def _trunk(folder: Path) -> Inspection:
     config = read_json(folder / "config.json")
     text = config.get("text_config") if isinstance(config.get("text_config"), dict) else {}
     text = config | (text or {})
-    files = _weight_files(folder)
+    files = weight_files(folder)
     headers = {name: header for file in files for name, header in read_headers(file).items()}
     num_layers = text.get("num_hidden_layers")
     mtp = native_tensors(headers, num_layers)
@@ -116,31 +116,13 @@ def _heads_problems(config: dict[str, Any], mtp: list[str], num_layers: int | No
     """Case C10: the usual load and save drops MTP tensors, and the saved config still announces them."""
     claim = claimed_heads(config)
     if claim.num_layers and not mtp:
-        return [
-            f"{claim} ({claim.key}), but no MTP tensor is in the files: they were lost on the way, usually by load and "
-            "save; take the original checkpoint"
-        ]
+        return [f"{claim} ({claim.key}), but {LOST}"]
     if mtp and not claim.num_layers:
         return [f"{len(mtp)} MTP tensors are in the files ({mtp[0]}, ...), but config claims no native MTP layer"]
     layers = {name.split("layers.", 1)[1].split(".")[0] for name in mtp if "layers." in name}
     if mtp and layers and len(layers) != claim.num_layers:
         return [f"{claim} ({claim.key}), the files hold tensors of {len(layers)}"]
     return []
-
-
-def _weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model folder, by its index where it has one."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        weight_map = read_json(index).get("weight_map")
-        if not isinstance(weight_map, dict):
-            raise CheckpointError(f"{index}: no weight_map in it; the file is damaged")
-        return [folder / name for name in sorted(set(weight_map.values()))]
-    files = sorted(folder.glob("*.safetensors"))
-    if not files:
-        others = ", ".join(sorted(path.name for path in folder.glob("*.bin"))) or "none"
-        raise CheckpointError(f"{folder}: no *.safetensors file to inspect (other weight files: {others})")
-    return files
 
 
 def _sizes(headers: dict[str, TensorHeader], files: list[Path]) -> dict[str, Any]:
@@ -179,8 +161,10 @@ def _gguf(file: Path) -> Inspection:
         raise CheckpointError(f"{file}: not a readable GGUF file ({one_line(error)})") from error
     mtp = native_tensors(names, None)
     problems = []
-    if bool(claimed) != bool(mtp):
-        problems.append(f"metadata claims {claimed} native MTP layers, {len(mtp)} of their tensors are in the file")
+    if claimed and not mtp:
+        problems.append(f"metadata claims {claimed} native MTP layers, but {LOST}")
+    elif mtp and not claimed:
+        problems.append(f"{len(mtp)} MTP tensors are in the file, but metadata claims no native MTP layer")
     return Inspection(
         kind="gguf",
         path=str(file),

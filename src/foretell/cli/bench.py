@@ -57,11 +57,10 @@ def bench(
     from foretell.analysis.systems import TransformersSystem
     from foretell.cli.bench_table import print_bench
 
-    loaded = load_model(model, heads, dtype, pack=False)
+    loaded = load_model(model, heads, dtype)
     run_depths = default_depths(loaded, _DEEPEST) if asked is None else asked
     check_depths(loaded, run_depths)
     plain = TransformersSystem(loaded.trunk) if reference else None
-    loaded.pack()
     if loaded.heads is None:
         note("hint: this model has no heads, so only plain decoding is measured; --heads names an adapter folder")
     taken = load_prompts(loaded, files, num_prompts)

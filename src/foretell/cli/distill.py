@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -15,6 +16,9 @@ from foretell.cli.output import check_json_target, note, progress, write_json
 from foretell.cli.prompts import check_prompts
 from foretell.config import SamplingParams
 
+_NOTE_EVERY_S = 30.0
+"""Where no terminal shows the bar, a line says so often how far it is."""
+
 
 def distill(
     model: Model,
@@ -26,7 +30,9 @@ def distill(
     *,
     max_tokens: MaxTokens = 256,
     temperature: Annotated[float, Parameter(help="0 = greedy.")] = 0.0,
+    top_k: Annotated[int, Parameter(help="Keep the k likeliest tokens, 0 = all.")] = 0,
     top_p: Annotated[float, Parameter(help="Keep the likeliest tokens that hold this mass, 1 = all.")] = 1.0,
+    min_p: Annotated[float, Parameter(help="Drop tokens below this share of the likeliest, 0 = none.")] = 0.0,
     seed: Annotated[int, Parameter(help="Same seed, same answers; matters where temperature is not 0.")] = 0,
     batch: Annotated[int, Parameter(validator=Number(gte=1), help="Answer so many prompts at a time.")] = 64,
     limit: Annotated[int, Parameter(validator=Number(gte=0), help="Take only the first so many prompts, 0 = all.")] = 0,
@@ -43,18 +49,28 @@ def distill(
         foretell distill demo prompts/train.jsonl data/answers.jsonl --limit 500
     """
     check_json_target(json)
-    params = SamplingParams(max_tokens=max_tokens, temperature=temperature, top_p=top_p, seed=seed)
+    params = SamplingParams(
+        max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed
+    )
     check_prompts([prompts])
     check_model(model)
+    from foretell.training.answers import read_answers
+
+    read_answers(prompts, output)
 
     from foretell.training.distill import distill as run
 
     loaded = load_model(model, None, dtype)
     with progress() as bar:
         task = bar.add_task("answers", total=None)
+        noted_at = time.monotonic()
 
         def show(num_done: int, num_total: int, num_tokens: int) -> None:
+            nonlocal noted_at
             bar.update(task, completed=num_done, total=num_total, description=f"answers ({num_tokens:,} tokens)")
+            if bar.disable and time.monotonic() - noted_at >= _NOTE_EVERY_S:
+                noted_at = time.monotonic()
+                note(f"{num_done:,} of {num_total:,} prompts answered ({num_tokens:,} tokens) ...")
 
         report = run(loaded, prompts, output, params, max_batch=batch, limit=limit, on_answer=show)
     note(

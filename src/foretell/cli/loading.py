@@ -1,4 +1,4 @@
-"""Load a model for a command: type, heads and packing, with one line that says what was found."""
+"""Load a model for a command: type and heads, with one line that says what was found."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def check_model(trunk: str, heads: str | None = None) -> None:
 
 
 def load_model(trunk: str, heads: str | None = None, dtype: DtypeName = "auto", pack: bool = True) -> MTPModel:
-    """Load trunk and heads, say on stderr which heads were found, and pack the weights for decoding on this CPU.
+    """Load trunk and heads for decoding on this CPU (``pack``: see ``load``), and say on stderr which heads were found.
 
     Warnings become one line each, with the loader's other lines on stderr.
     """
@@ -38,14 +38,12 @@ def load_model(trunk: str, heads: str | None = None, dtype: DtypeName = "auto", 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", CheckpointWarning)
-        model = load(trunk, heads=heads, dtype=torch_dtype(dtype), on_progress=note)
+        model = load(trunk, heads=heads, dtype=torch_dtype(dtype), pack=pack, on_progress=note)
     for warning in caught:
         note(f"warning: {warning.message}")
     if model.heads is not None:
         match = "no" if any(issubclass(w.category, StaleHeadsWarning) for w in caught) else "yes"
         note(f"heads: {describe_heads(model.heads)}; trunk match: {match} ({model.trunk.name})")
-    if pack:
-        model.pack()
     return model
 
 

@@ -55,15 +55,32 @@ def progress() -> Progress:
 
 
 def check_json_target(path: Path | None) -> None:
-    """Raise UsageError, before any work, where ``--json`` would destroy a file that holds something else."""
-    if path is None or not path.exists():
+    """Raise UsageError, before any work, where ``--json`` cannot be written or would destroy a file of another kind."""
+    if path is None:
         return
     try:
-        readable = path.is_file() and (path.stat().st_size == 0 or json.loads(path.read_bytes()) is not None)
-    except ValueError:
-        readable = False
-    if not readable:
-        raise UsageError(f"--json: {path} exists and is no JSON file; it is left as it is, give another name")
+        if path.is_dir():
+            raise UsageError(f"--json: {path} is a folder; give the name of a file in it")
+        _check_folder(path)
+        if path.exists() and path.stat().st_size and json.loads(path.read_bytes()) is None:
+            raise ValueError
+    except ValueError as error:
+        raise UsageError(
+            f"--json: {path} exists and is no JSON file; it is left as it is, give another name"
+        ) from error
+    except OSError as error:  # a name too long, a folder that may not be entered, ...
+        raise UsageError(f"--json: {path} cannot be written ({error.strerror}); give another name") from error
+
+
+def _check_folder(path: Path) -> None:
+    """The nearest parent that exists must take a new file: the folders below it are made when the file is."""
+    folder = path.absolute().parent
+    while not folder.exists() and folder != folder.parent:
+        folder = folder.parent
+    if not folder.is_dir():
+        raise UsageError(f"--json: {path} cannot be written, {folder} is no folder; give another name")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise UsageError(f"--json: {path} cannot be written, {folder} is not writable; give another name")
 
 
 def write_json(path: Path | None, data: Any) -> None:
@@ -72,7 +89,7 @@ def write_json(path: Path | None, data: Any) -> None:
         return
     check_json_target(path)
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    partial = path.with_name(f".{os.getpid()}.partial")  # no longer than ``path`` may be
     try:
         partial.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
         partial.replace(path)

@@ -67,19 +67,21 @@ def print_depths(console: Console, report: dict[str, Any]) -> None:
     """The table of a probe report."""
     from rich.table import Table
 
+    def number(value: float | None, digits: int) -> str:
+        return "n/a" if value is None else f"{value:.{digits}f}"
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("depth", "positions", "agreement", "overlap", "chained"):
         table.add_column(name, justify="right")
     for depth in report["depths"]:
-        shares = [f"{depth[name]:.3f}" for name in ("agreement", "overlap", "chained")]
+        shares = [number(depth[name], 3) for name in ("agreement", "overlap", "chained")]
         table.add_row(str(depth["depth"]), f"{depth['num_positions']:,}", *shares)
     console.print(table)
-    console.print(
-        f"mean acceptance length to expect at depth {len(report['depths'])}: {report['mean_acceptance_length']:.2f}"
-    )
+    length = number(report["mean_acceptance_length"], 2)
+    console.print(f"mean acceptance length to expect at depth {len(report['depths'])}: {length}")
 
 
-def _read(files: Sequence[Path]) -> list[dict[str, Any]]:
+def _read(files: Sequence[Path]) -> list[tuple[str, int, dict[str, Any]]]:
     from foretell.training.jsonl import read_jsonl
 
     records = []
@@ -87,5 +89,5 @@ def _read(files: Sequence[Path]) -> list[dict[str, Any]]:
         for number, record in read_jsonl(file):
             if not isinstance(record.get("token_ids"), list) and not isinstance(record.get("text"), str):
                 raise DataError('needs "token_ids" (made by foretell distill) or "text"', file, number)
-            records.append(record)
+            records.append((str(file), number, record))
     return records

@@ -46,7 +46,7 @@ def train(
     def show(stage: str, num_done: int, num_total: int) -> None:
         # Only stages that count get a bar, and none stays: the Trainer draws its own.
         if num_total <= 1:
-            note(f"{stage} ...")
+            note(stage if num_done else f"{stage} ...")
             return
         bar.start()
         bar.update(task, description=stage, completed=num_done, total=num_total)
@@ -59,9 +59,12 @@ def train(
             report = run(loaded, resume=resume, overwrite=overwrite, on_progress=show).as_dict()
     finally:
         bar.stop()
+    steps = f"{report['num_steps']:,} steps"
+    if report["resumed_at"]:
+        steps += f" ({report['resumed_at']:,} of them done before)"
+    loss = "" if report["mean_loss"] is None else f", training loss {report['mean_loss']:.3f}"
     note(
-        f"{report['num_steps']:,} steps, {report['num_train_tokens']:,} training tokens, {report['train_s']:.0f} s, "
-        f"training loss {report['mean_loss']:.3f}: {report['output']}"
+        f"{steps}, {report['num_train_tokens']:,} training tokens, {report['train_s']:.0f} s{loss}: {report['output']}"
     )
     if report.get("held_out"):
         print_depths(results(), report["held_out"])

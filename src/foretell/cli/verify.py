@@ -49,8 +49,9 @@ def verify(
     """Prove that drafting changes nothing: greedy text token by token, samples in their distribution.
 
     Greedy text at every depth (default: 1 to 4) is compared with plain decoding. At a first difference it prints the
-    position, both tokens and the trunk's top-2 logit gap there. A gap below 1e-4 (float32) or 0.05 (bfloat16) is a near
-    tie: rounding may decide it either way. Anything else is a bug, and the exit code is 1.
+    position, both tokens and the trunk's top-2 logit gap there. A gap below 1e-4 (float32), or below 0.05 or two steps
+    of the type at that logit (bfloat16), is a near tie: rounding may decide it either way. Anything else is a bug, and
+    the exit code is 1.
 
     Try:
 
@@ -129,7 +130,8 @@ def _print_equality(console: Console, report: EqualityReport) -> None:
     for d in report.differences:
         lines.append(
             f"  {d.verdict}: prompt {d.prompt} ({d.domain}), depth {d.depth}, output token {d.position}: "
-            f"expected {d.expected_token} {d.expected_text!r}, got {d.got_token} {d.got_text!r}, top-2 gap {d.gap:.2e}"
+            f"expected {d.expected_token} {d.expected_text!r}, got {d.got_token} {d.got_text!r}, "
+            f"top-2 gap {d.gap:.2e} (near tie: below {d.limit:.2e})"
         )
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)

@@ -55,7 +55,8 @@ class Engine:
             raise UsageError(
                 f"{len(params)} sampling parameters for {len(prompts)} prompts; give one for all, or one SamplingParams each"
             )
-        rows = [self._sequence(prompt, p, depth, i) for i, (prompt, p) in enumerate(zip(prompts, params, strict=True))]
+        pairs = zip(prompts, params, strict=True)
+        rows = [self._sequence(prompt, p, depth, index) for index, (prompt, p) in enumerate(pairs)]
         self._run(rows, on_finish)
         return [row.completion() for row in rows]
 

@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from foretell.errors import UnsupportedModel
+from foretell.models.support import refuse_layer_types
 
 _NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 
@@ -41,6 +42,7 @@ class DecoderRunner:
     def __init__(self, decoder: nn.Module) -> None:
         self.decoder = decoder
         self.config: Any = decoder.config
+        refuse_layer_types(type(decoder).__name__, self.config)
         parameters = inspect.signature(decoder.forward).parameters
         self._cache_keyword = "cache" if "cache" in parameters else "past_key_values"
         self._pre_norm: torch.Tensor | None = None

@@ -18,6 +18,7 @@ from torch import nn
 from foretell.config import HeadsConfig
 from foretell.models.decoder import DecoderRunner, States, causal_mask, document_positions, final_norm_name
 from foretell.models.heads import Heads
+from foretell.models.support import refuse_for_heads
 
 if TYPE_CHECKING:
     from foretell.models.trunk import Trunk
@@ -85,6 +86,7 @@ class SequentialHeads(Heads):
     """``config.num_modules`` distinct modules, or one module for every depth (``config.unrolled``)."""
 
     def __init__(self, trunk: Trunk, config: HeadsConfig, draft_ids_V: torch.Tensor | None = None) -> None:
+        refuse_for_heads(trunk)
         super().__init__(trunk, config, draft_ids_V)
         self.modules_by_depth = nn.ModuleList(SequentialModule(trunk, config) for _ in range(config.num_modules))
 

@@ -34,7 +34,13 @@ class Trunk(nn.Module):
         self.decoder = model.get_decoder()
         self._run = DecoderRunner(self.decoder)
         self.model.eval()
-        self._check_logits()
+        try:
+            self._check_logits()
+        except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+            raise UnsupportedModel(
+                f"{type(model).__name__}: its layers do not run with masks and positions from outside ({error!r}); "
+                "this family needs a step Foretell does not know"
+            ) from error
 
     @property
     def hidden_size(self) -> int:

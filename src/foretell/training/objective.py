@@ -26,7 +26,7 @@ _CHUNK = 256
 class Batch:
     """Packed rows: token ids, document ids (-1 = padding), which tokens are labels; and what the trunk made of them.
 
-    ``argmax_BT[i]`` is the trunk's own choice for token i+1.
+    ``argmax_BT[i]`` is the trunk's own choice for token i+1. ``rows_B``: which rows of the data these are, if known.
     """
 
     token_ids_BT: torch.Tensor
@@ -34,6 +34,7 @@ class Batch:
     supervised_BT: torch.Tensor
     states: States
     argmax_BT: torch.Tensor
+    rows_B: torch.Tensor | None = None
 
 
 @dataclass
@@ -69,8 +70,11 @@ def heads_loss(
     states = heads.training_states(batch.states, embeddings_BTD, batch.doc_ids_BT)
     weights = depth_weights(config, len(states))
     if int(counts_K.sum()) == 0:
+        rows = range(len(batch.token_ids_BT)) if batch.rows_B is None else batch.rows_B.tolist()
         warnings.warn(
-            "no token of this batch is a target at any depth (all masked, or too short); loss is 0", stacklevel=2
+            "no token of this batch is a target at any depth (all masked, or too short); loss is 0. "
+            f"Its rows: {', '.join(map(str, rows))}",
+            stacklevel=2,
         )
     total = states[0].new_zeros((), dtype=torch.float32)
     parts = []

@@ -8,11 +8,15 @@ from typing import Any
 
 import torch
 
+from foretell.errors import DataError
 from foretell.models.heads import Heads
 from foretell.training.data import Document, PackedRows, pack, record_document
 from foretell.training.objective import Batch
 from foretell.training.states import trunk_outputs
 from foretell.training.targets import ahead_of, valid_mask
+
+Record = tuple[str, int, dict[str, Any]]
+"""File, line, and what is written there."""
 
 
 @dataclass
@@ -21,23 +25,26 @@ class DepthReport:
 
     ``overlap``: mean of sum min(p, q), what sampling at temperature 1 would accept. ``chained``: depths 1..k all
     accepted in a greedy chain; counted where the text itself follows the trunk's argmax up to there, since only there
-    the text shows what the chain would have seen.
+    the text shows what the chain would have seen. A share of no positions is None.
     """
 
     depth: int
     num_positions: int
-    agreement: float
-    overlap: float
+    agreement: float | None
+    overlap: float | None
     num_chained_positions: int
-    chained: float
+    chained: float | None
 
 
 @dataclass
 class ProbeReport:
-    """Per-depth figures, and the mean acceptance length that the chained acceptance predicts at the full depth."""
+    """Per-depth figures, and the mean acceptance length that the chained acceptance predicts at the full depth.
+
+    The length is None where a depth has no chain to count.
+    """
 
     depths: list[DepthReport]
-    mean_acceptance_length: float
+    mean_acceptance_length: float | None
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -46,14 +53,23 @@ class ProbeReport:
 
 def probe(
     heads: Heads,
-    records: list[dict[str, Any]],
+    records: list[Record],
     max_length: int = 256,
     batch_rows: int = 8,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ProbeReport:
-    """Probe ``heads`` on JSONL records (distilled answers: answers count; {"text": ...}: every token counts)."""
-    documents = [record_document(r, heads.trunk, "answer", ("records", i)) for i, r in enumerate(records, start=1)]
-    return probe_documents(heads, documents, max_length, batch_rows, on_progress)
+    """Probe ``heads`` on JSONL records (distilled answers: answers count; {"text": ...}: every token counts).
+
+    Raises DataError for a record that cannot be read, with its file and line, and where no position can be probed.
+    """
+    documents = [record_document(values, heads.trunk, "answer", (file, line)) for file, line, values in records]
+    report = probe_documents(heads, documents, max_length, batch_rows, on_progress)
+    if not any(depth.num_positions for depth in report.depths):
+        raise DataError(
+            "nothing to probe: no record has a token that a depth could predict; give longer answers or texts",
+            ", ".join(dict.fromkeys(file for file, _, _ in records)),
+        )
+    return report
 
 
 @torch.no_grad()
@@ -74,7 +90,8 @@ def probe_documents(
         if on_progress:
             on_progress(part.stop, len(rows))
     depths = [t.report(k) for k, t in enumerate(tallies, start=1)]
-    return ProbeReport(depths, 1 + sum(d.chained for d in depths))
+    chained = [d.chained for d in depths if d.chained is not None]
+    return ProbeReport(depths, 1 + sum(chained) if len(chained) == len(depths) else None)
 
 
 @dataclass
@@ -86,15 +103,18 @@ class _Tally:
     num_chained: int = 0
 
     def report(self, depth: int) -> DepthReport:
-        positions, chain = max(self.num_positions, 1), max(self.num_chain_positions, 1)
         return DepthReport(
             depth,
             self.num_positions,
-            self.num_agreed / positions,
-            self.overlap_sum / positions,
+            _share(self.num_agreed, self.num_positions),
+            _share(self.overlap_sum, self.num_positions),
             self.num_chain_positions,
-            self.num_chained / chain,
+            _share(self.num_chained, self.num_chain_positions),
         )
+
+
+def _share(part: float, whole: int) -> float | None:
+    return part / whole if whole else None
 
 
 def _batch(heads: Heads, rows: PackedRows, part: slice) -> Batch:

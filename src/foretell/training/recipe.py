@@ -110,6 +110,8 @@ def load_recipe(path: str | Path) -> Recipe:
         given = values.get(name, {})
         if not isinstance(given, dict):
             raise UsageError(f"{path}: [{name}] must be a table, got {given!r}")
+        if name == "heads":
+            _check_heads_table(values, path)
         values[name] = _build(section, given, f"{path}: [{name}]")
     values.setdefault("run_dir", f"runs/{path.stem}")
     recipe = _build(Recipe, values, str(path))
@@ -139,6 +141,28 @@ def _build(kind: type[T], values: dict[str, Any], where: str) -> T:
         raise UsageError(f"{where}: {error}") from error
 
 
+def _check_heads_table(values: dict[str, Any], path: Path) -> None:
+    """Refuse what would be ignored: the adapter of ``init_from`` settles what heads there are."""
+    heads, data = values.get("heads", {}), values.get("data", {})
+    if "draft_vocab_size" in heads:
+        raise UsageError(f"{path}: [heads] draft_vocab_size belongs to [data]; move it there")
+    if values.get("init_from"):
+        given = ["[heads]"] if heads else []
+        given += ["[data] draft_vocab_size"] if isinstance(data, dict) and "draft_vocab_size" in data else []
+        if given:
+            raise UsageError(
+                f"{path}: {' and '.join(given)} given together with init_from, whose adapter settles it; take out one"
+            )
+
+
+def check_weights(objective: ObjectiveConfig, num_depths: int, where: str) -> None:
+    """Raise UsageError where ``weights`` are given and are not one a depth."""
+    if len(objective.weights) not in (0, num_depths):
+        raise UsageError(
+            f"{where}: [objective] weights is {objective.weights!r}; allowed: {num_depths} numbers, one a depth"
+        )
+
+
 def _check(recipe: Recipe, path: Path) -> None:
     data, objective, train = recipe.data, recipe.objective, recipe.train
 
@@ -149,16 +173,23 @@ def _check(recipe: Recipe, path: Path) -> None:
     need(bool(data.files or data.texts), "[data] files", data.files, "at least one JSONL file, or texts")
     need(data.max_length >= 8, "[data] max_length", data.max_length, "8 tokens or more")
     need(0 <= data.held_out < 0.5, "[data] held_out", data.held_out, "0 to 0.5")
-    num_depths = recipe.heads.num_depths
+    if not recipe.init_from:  # else the adapter says how many depths there are, when it is read
+        check_weights(objective, recipe.heads.num_depths, str(path))
     need(
-        len(objective.weights) in (0, num_depths),
+        all(w >= 0 for w in objective.weights) and (not objective.weights or sum(objective.weights) > 0),
         "[objective] weights",
         objective.weights,
-        f"{num_depths} numbers, one a depth",
+        "0 or more each, and one above 0",
     )
+    need(objective.decay > 0, "[objective] decay", objective.decay, "above 0")
+    for name in ("draft_vocab_size", "max_documents", "max_text_tokens"):
+        need(getattr(data, name) >= 0, f"[data] {name}", getattr(data, name), "0 or more")
     need(train.learning_rate > 0, "[train] learning_rate", train.learning_rate, "above 0")
     for name in ("batch_rows", "accumulation", "save_steps", "log_steps"):
         need(getattr(train, name) >= 1, f"[train] {name}", getattr(train, name), "1 or more")
+    for name in ("weight_decay", "max_grad_norm", "seed"):
+        need(getattr(train, name) >= 0, f"[train] {name}", getattr(train, name), "0 or more")
+    need(0 <= train.warmup_ratio < 1, "[train] warmup_ratio", train.warmup_ratio, "0 to below 1, a share of the steps")
     need(train.epochs > 0, "[train] epochs", train.epochs, "above 0")
     need(train.max_steps >= 0, "[train] max_steps", train.max_steps, "0 (= epochs decide) or more")
     need(

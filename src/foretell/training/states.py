@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import IO
 
 import torch
 
+from foretell.errors import UsageError
 from foretell.models.decoder import States
 from foretell.models.packed import pack_linears, unpack_linears
 from foretell.models.trunk import Trunk
@@ -25,7 +28,10 @@ def trunk_outputs(trunk: Trunk, token_ids_BT: torch.Tensor, doc_ids_BT: torch.Te
 
 
 class StateCache:
-    """States before the final norm (the post-norm side follows from them) and argmax, memory-mapped from ``folder``."""
+    """States before the final norm (the post-norm side follows from them) and argmax, memory-mapped from ``folder``.
+
+    One process at a time: raises UsageError while another holds the folder, until that one ends or calls ``close``.
+    """
 
     def __init__(self, folder: Path, trunk: Trunk, rows: PackedRows) -> None:
         self.folder = folder
@@ -39,15 +45,20 @@ class StateCache:
         self._key = f"{digest.hexdigest()[:16]}-{trunk.dtype}"
         self._progress_file = folder / "states.json"
         folder.mkdir(parents=True, exist_ok=True)
-        num_done = self._num_done()
+        self._lock = _lock(folder)
         size = num_rows * num_positions
+        sizes = {"states.bin": size * trunk.hidden_size * trunk.dtype.itemsize, "argmax.bin": size * 4}
+        self._done = self._num_done(sizes)
         self.states_RTD = torch.from_file(
             str(folder / "states.bin"), shared=True, size=size * trunk.hidden_size, dtype=trunk.dtype
         ).view(self._shape)
         self.argmax_RT = torch.from_file(str(folder / "argmax.bin"), shared=True, size=size, dtype=torch.int32).view(
             self._shape[:2]
         )
-        self._done = num_done
+
+    def close(self) -> None:
+        """Let other processes have the folder."""
+        self._lock.close()
 
     @staticmethod
     def num_bytes(trunk: Trunk, rows: PackedRows) -> int:
@@ -56,31 +67,56 @@ class StateCache:
 
     def fill(self, batch_rows: int = 16, on_progress: Callable[[int, int], None] | None = None) -> None:
         """Compute what is missing; a killed run goes on where it stopped."""
-        rows = self._rows
+        rows, device = self._rows, self.trunk.device
         pack_linears(self.trunk)
         for start in range(self._done, len(rows), batch_rows):
             part = slice(start, min(start + batch_rows, len(rows)))
-            states, argmax_BT = trunk_outputs(self.trunk, rows.token_ids_RT[part].long(), rows.doc_ids_RT[part].long())
-            self.states_RTD[part] = states.pre_BTD
-            self.argmax_RT[part] = argmax_BT.int()
+            token_ids, doc_ids = rows.token_ids_RT[part].long(), rows.doc_ids_RT[part].long()
+            states, argmax_BT = trunk_outputs(self.trunk, token_ids.to(device), doc_ids.to(device))
+            self.states_RTD[part] = states.pre_BTD.to(self.states_RTD.device)
+            self.argmax_RT[part] = argmax_BT.int().to(self.argmax_RT.device)
             self._done = part.stop
-            self._progress_file.write_text(json.dumps({"key": self._key, "num_done": self._done}))
+            partial = self._progress_file.with_suffix(".partial")
+            partial.write_text(json.dumps({"key": self._key, "num_done": self._done}))
+            os.replace(partial, self._progress_file)
             if on_progress:
                 on_progress(self._done, len(rows))
         unpack_linears(self.trunk)  # heads copy the trunk's layers and train them
 
-    def _num_done(self) -> int:
-        if self._progress_file.exists():
+    def _num_done(self, sizes: dict[str, int]) -> int:
+        """Rows that are on disk whole. Files of other rows, or of another size, go: what is left of them is noise."""
+        files = {self.folder / name: size for name, size in sizes.items()}
+        try:
             stored = json.loads(self._progress_file.read_text())
-            if stored.get("key") == self._key:
+            if stored["key"] == self._key and all(file.stat().st_size == size for file, size in files.items()):
                 return int(stored["num_done"])
-        for name in ("states.bin", "argmax.bin", "states.json"):
-            (self.folder / name).unlink(missing_ok=True)
+        except (OSError, ValueError, KeyError, TypeError):
+            pass
+        for file in (*files, self._progress_file):
+            file.unlink(missing_ok=True)
         return 0
 
 
-def room_for(folder: Path, num_bytes: int) -> bool:
-    """True where the disk of ``folder`` keeps at least a tenth free, or 2 GiB, after a cache of this size."""
+def _lock(folder: Path) -> IO[str]:
+    import fcntl  # not on Windows, where the rest of this module works
+
+    lock = (folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise UsageError(
+            f"{folder}: another process is using these cached states; wait for it, or give this recipe its own run_dir"
+        ) from error
+    return lock
+
+
+def room_for(folder: Path, num_bytes: int, reserve: bool = True) -> bool:
+    """True where a cache of this size fits the disk of ``folder``, counting what is there of it already.
+
+    With ``reserve`` a tenth of the disk, or 2 GiB, must stay free.
+    """
     parent = next(p for p in (folder, *folder.resolve().parents) if p.exists())
     usage = shutil.disk_usage(parent)
-    return usage.free - num_bytes > max(2 << 30, usage.total // 10)
+    held = sum(file.stat().st_blocks * 512 for file in folder.glob("*.bin"))
+    return usage.free + held - num_bytes > (max(2 << 30, usage.total // 10) if reserve else 0)

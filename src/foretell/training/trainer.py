@@ -3,154 +3,55 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
-from transformers import Trainer, TrainerCallback, TrainingArguments
-from transformers.trainer_utils import get_last_checkpoint
+from safetensors.torch import load_model
+from transformers import TrainingArguments
+from transformers.integrations import is_tensorboard_available
 
-from foretell.checkpoints.adapter import check_target, load_adapter, save_adapter
+from foretell.checkpoints.adapter import check_target, load_adapter, read_adapter_config, save_adapter
 from foretell.checkpoints.load import load_trunk
 from foretell.errors import DataError, UsageError
-from foretell.models.decoder import States
-from foretell.models.heads import Heads
 from foretell.models.sequential import SequentialHeads
 from foretell.models.trunk import Trunk
+from foretell.training import run_dir as runs
 from foretell.training.data import PackedRows, choose_draft_vocab, pack, read_documents, split_held_out
-from foretell.training.objective import Batch, count_valid, heads_loss
+from foretell.training.heads_trainer import HeadsOnFrozenTrunk, HeadsTrainer, JsonlMetrics, RowsDataset, collate
+from foretell.training.objective import count_valid
 from foretell.training.probe import probe_documents
-from foretell.training.recipe import ObjectiveConfig, Recipe
-from foretell.training.states import StateCache, room_for, trunk_outputs
+from foretell.training.recipe import Recipe, check_weights
+from foretell.training.states import StateCache, room_for
 
 Progress = Callable[[str, int, int], None]
 
 
 @dataclass
 class TrainReport:
-    """What a run did and how good the heads are on its held-out documents."""
+    """What a run did and how good the heads are on its held-out documents.
+
+    ``num_steps`` are those of the whole run, the first ``resumed_at`` of them made before. ``train_s`` and
+    ``mean_loss`` are of the others alone; the loss is None where there were none. ``num_targets_by_depth``: tokens
+    that each depth learns to predict, once over the data.
+    """
 
     output: str
     num_train_tokens: int
+    num_targets_by_depth: list[int]
     num_steps: int
+    resumed_at: int
     train_s: float
-    mean_loss: float
+    mean_loss: float | None
     held_out: dict[str, Any] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
         return asdict(self)
-
-
-class HeadsOnFrozenTrunk(nn.Module):
-    """Heads with their loss; the trunk is borrowed, so no optimizer and no checkpoint ever holds a trunk tensor."""
-
-    accepts_loss_kwargs = True
-
-    def __init__(self, heads: Heads, objective: ObjectiveConfig) -> None:
-        super().__init__()
-        self.heads = heads
-        self.objective = objective
-        self.sums: dict[str, float] = {}
-
-    def forward(
-        self, num_items_in_batch: torch.Tensor | None = None, **inputs: torch.Tensor
-    ) -> dict[str, torch.Tensor]:
-        """Loss of one micro-batch; ``num_items_in_batch`` holds the valid positions per depth of the whole window."""
-        batch = self._batch(inputs)
-        num_depths = self.heads.config.num_depths
-        if num_items_in_batch is None:
-            num_items_in_batch = count_valid(batch.doc_ids_BT, batch.supervised_BT, num_depths)
-        loss, parts = heads_loss(self.heads, batch, self.objective, num_items_in_batch)
-        for k, part in enumerate(parts, start=1):
-            self._add(f"loss_{k}", float(part.loss_sum.detach()), part.num_valid)
-            self._add(f"agreement_{k}", float(part.num_agreed), part.num_valid)
-        return {"loss": loss}
-
-    def take_metrics(self) -> dict[str, float]:
-        """Means since the last call: loss and agreement with the trunk's argmax, per depth."""
-        names = sorted({name.partition("/")[0] for name in self.sums})
-        means = {n: self.sums[n + "/sum"] / max(self.sums[n + "/count"], 1) for n in names}
-        self.sums = {}
-        return means
-
-    def _add(self, name: str, value: float, count: int) -> None:
-        self.sums[name + "/sum"] = self.sums.get(name + "/sum", 0.0) + value
-        self.sums[name + "/count"] = self.sums.get(name + "/count", 0.0) + count
-
-    def _batch(self, inputs: dict[str, torch.Tensor]) -> Batch:
-        token_ids, doc_ids = inputs["token_ids"].long(), inputs["doc_ids"].long()
-        trunk = self.heads.trunk
-        if "states" in inputs:
-            pre = inputs["states"]
-            with torch.no_grad():
-                states = States(pre, trunk.final_norm(pre))
-            argmax = inputs["argmax"].long()
-        else:
-            states, argmax = trunk_outputs(trunk, token_ids, doc_ids)
-        return Batch(token_ids, doc_ids, inputs["supervised"], states, argmax)
-
-
-class RowsDataset(torch.utils.data.Dataset[dict[str, torch.Tensor]]):
-    """Packed rows, with the trunk's cached states where there are any."""
-
-    def __init__(self, rows: PackedRows, cache: StateCache | None) -> None:
-        self.rows = rows
-        self.cache = cache
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    def __getitem__(self, r: int) -> dict[str, torch.Tensor]:
-        item = {
-            "token_ids": self.rows.token_ids_RT[r],
-            "doc_ids": self.rows.doc_ids_RT[r],
-            "supervised": self.rows.supervised_RT[r],
-        }
-        if self.cache is not None:
-            item |= {"states": self.cache.states_RTD[r], "argmax": self.cache.argmax_RT[r]}
-        return item
-
-
-def collate(items: list[dict[str, torch.Tensor]]) -> dict[str, torch.Tensor]:
-    """Rows -> batch."""
-    return {name: torch.stack([item[name] for item in items]) for name in items[0]}
-
-
-class HeadsTrainer(Trainer):
-    """Trainer whose denominators are counted per depth over the whole accumulation window."""
-
-    def _get_num_items_in_batch(
-        self, batch_samples: list[dict[str, torch.Tensor]], device: torch.device
-    ) -> torch.Tensor:
-        num_depths = self.model.heads.config.num_depths
-        counts = [count_valid(b["doc_ids"], b["supervised"], num_depths) for b in batch_samples]
-        counts_K = torch.stack(counts).sum(0).to(device)
-        if self.args.average_tokens_across_devices and self.args.world_size > 1:
-            counts_K = self.accelerator.reduce(counts_K, reduction="sum")
-        return counts_K
-
-    def log(self, logs: dict[str, float], *args: Any, **kwargs: Any) -> None:
-        """Add the per-depth means to what the Trainer logs."""
-        if "loss" in logs:
-            logs = {**logs, **self.model.take_metrics()}
-        super().log(logs, *args, **kwargs)
-
-
-class _JsonlMetrics(TrainerCallback):
-    """Appends every log line to ``metrics.jsonl``."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        with self.path.open("a", encoding="utf-8") as sink:
-            sink.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")
 
 
 def train(
@@ -159,46 +60,65 @@ def train(
     """Run a recipe: read data, train the heads, write the adapter to ``recipe.output``.
 
     ``resume`` goes on from the last checkpoint in ``run_dir``; ``overwrite`` replaces an earlier run and its output.
-    ``on_progress(stage, done, total)`` for what comes before the Trainer's own progress bar.
+    ``on_progress(stage, done, total)`` for what comes before the Trainer's own progress bar; 1 of 1 states a fact.
     """
     say = on_progress or (lambda stage, done, total: None)
     output, run_dir = Path(recipe.output), Path(recipe.run_dir)
     if output.exists() and not (overwrite or resume):
         raise UsageError(f"output {output} exists; choose another output, or give --overwrite to replace it")
     check_target(output, overwrite or resume)
-    checkpoint = _checkpoint(run_dir, resume, overwrite)
+    checkpoint = runs.find_checkpoint(run_dir, output, resume, overwrite)
+    if resume and checkpoint is None:
+        say(f"no checkpoint in {run_dir}: training begins anew", 1, 1)
+    if recipe.init_from:
+        recipe = replace(recipe, heads=read_adapter_config(recipe.init_from).heads)
+        check_weights(recipe.objective, recipe.heads.num_depths, recipe.init_from)
     bf16 = _bf16(recipe)
     dtype = recipe.dtype if recipe.dtype != "auto" else ("bfloat16" if bf16 else "float32")
     say("loading the trunk", 0, 1)
-    trunk = load_trunk(recipe.trunk, dtype=dtype)
+    trunk = load_trunk(recipe.trunk, dtype=dtype, device="cuda" if torch.cuda.is_available() else "cpu")
     trunk.freeze()
     say("reading data", 0, 1)
     documents, held_out = split_held_out(read_documents(recipe.data, trunk), recipe.data.held_out)
     rows = pack(documents, recipe.data.max_length)
-    if not count_valid(rows.doc_ids_RT, rows.supervised_RT, recipe.heads.num_depths).any():
+    targets_K = count_valid(rows.doc_ids_RT, rows.supervised_RT, recipe.heads.num_depths)
+    if not targets_K.any():
         raise DataError(
             "nothing to learn: no document has a token to predict at any depth",
             ", ".join(recipe.data.files + recipe.data.texts),
         )
-    cache = _cache(recipe, trunk, rows, run_dir, say)
-    heads = _heads(recipe, trunk, rows, cache)
-    heads.float().requires_grad_(True).train()
-    if heads.config.final_norm == "trunk":  # not stored with the heads, so it must stay as it is
-        for module in heads.modules_by_depth:
-            module.norm.requires_grad_(False)
-    model = HeadsOnFrozenTrunk(heads, recipe.objective)
-    started = time.perf_counter()
-    trainer = HeadsTrainer(
-        model=model,
-        args=_arguments(recipe, run_dir, bf16),
-        train_dataset=RowsDataset(rows, cache),
-        data_collator=collate,
-        callbacks=[_JsonlMetrics(run_dir / "metrics.jsonl")],
-    )
-    result = trainer.train(resume_from_checkpoint=checkpoint)
-    report = TrainReport(
-        str(output), rows.num_tokens, trainer.state.global_step, time.perf_counter() - started, result.training_loss
-    )
+    resumed_at, end = _steps_of(checkpoint)
+    run = runs.describe(recipe, trunk, rows)
+    if checkpoint:
+        runs.go_on(run_dir, run, resumed_at)
+    else:
+        runs.begin(run_dir, run)
+    with ExitStack() as stack:
+        if cache := _cache(recipe, trunk, rows, run_dir, say):
+            stack.enter_context(closing(cache))
+        heads = _heads(recipe, trunk, rows, cache)
+        heads.float().requires_grad_(True).train()
+        if heads.config.final_norm == "trunk":  # not stored with the heads, so it must stay as it is
+            for module in heads.modules_by_depth:
+                module.norm.requires_grad_(False)
+        say(_what_is_trained(heads), 1, 1)
+        model = HeadsOnFrozenTrunk(heads, recipe.objective)
+        report = TrainReport(str(output), rows.num_tokens, targets_K.tolist(), resumed_at, resumed_at, 0.0, None)
+        if checkpoint and resumed_at >= end:
+            say(f"all {end:,} steps are done", 1, 1)
+            load_model(model, checkpoint / "model.safetensors", device=str(trunk.device))
+        else:
+            trainer = HeadsTrainer(
+                model=model,
+                args=_arguments(recipe, run_dir, bf16),
+                train_dataset=RowsDataset(rows, cache),
+                data_collator=collate,
+                callbacks=[JsonlMetrics(run_dir / "metrics.jsonl")],
+            )
+            started = time.perf_counter()
+            result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
+            report.train_s = time.perf_counter() - started
+            report.num_steps, report.mean_loss = trainer.state.global_step, result.training_loss
     heads.eval()
     if held_out:
         say("probing held-out documents", 0, 1)
@@ -210,20 +130,21 @@ def train(
     return report
 
 
-def _checkpoint(run_dir: Path, resume: bool, overwrite: bool) -> str | None:
-    """Where to go on from. Checkpoints of an earlier run are never mixed with those of a new one."""
-    checkpoint: str | None = get_last_checkpoint(str(run_dir)) if run_dir.exists() else None
-    if checkpoint is None or resume:
-        return checkpoint
-    if not overwrite:
-        raise UsageError(
-            f"run_dir {run_dir} holds checkpoints of an earlier run; go on from them with --resume, "
-            "or give --overwrite to begin anew"
-        )
-    for folder in run_dir.glob("checkpoint-*"):
-        shutil.rmtree(folder)
-    (run_dir / "metrics.jsonl").unlink(missing_ok=True)
-    return None
+def _steps_of(checkpoint: Path | None) -> tuple[int, int]:
+    """(steps done, steps of the whole run) of a checkpoint; (0, 0) without one."""
+    if checkpoint is None:
+        return 0, 0
+    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    return int(state["global_step"]), int(state["max_steps"])
+
+
+def _what_is_trained(heads: SequentialHeads) -> str:
+    trained = [p for p in heads.parameters() if p.requires_grad]
+    frozen = [p for p in heads.trunk.parameters() if not p.requires_grad]
+    return (
+        f"trained: {len(trained)} tensors of the heads ({sum(p.numel() for p in trained):,} parameters); "
+        f"frozen: {len(frozen)} tensors of the trunk ({sum(p.numel() for p in frozen):,} parameters)"
+    )
 
 
 def _heads(recipe: Recipe, trunk: Trunk, rows: PackedRows, cache: StateCache | None) -> SequentialHeads:
@@ -239,16 +160,21 @@ def _heads(recipe: Recipe, trunk: Trunk, rows: PackedRows, cache: StateCache | N
         draft_ids, coverage = choose_draft_vocab(counts_V, size)
         config = replace(config, draft_vocab_size=len(draft_ids), extra={**config.extra, "draft_coverage": coverage})
     torch.manual_seed(recipe.train.seed)
-    return SequentialHeads(trunk, config, draft_ids)
+    return SequentialHeads(trunk, config, None if draft_ids is None else draft_ids.to(trunk.device))
 
 
 def _cache(recipe: Recipe, trunk: Trunk, rows: PackedRows, run_dir: Path, say: Progress) -> StateCache | None:
-    wanted = recipe.train.cache_states
+    wanted, folder, size = recipe.train.cache_states, run_dir / "cache", StateCache.num_bytes(trunk, rows)
     if wanted == "auto":
-        wanted = recipe.train.epochs > 1 and room_for(run_dir, StateCache.num_bytes(trunk, rows))
+        wanted = recipe.train.epochs > 1 and room_for(folder, size)
     if not wanted:
         return None
-    cache = StateCache(run_dir / "cache", trunk, rows)
+    if not room_for(folder, size, reserve=False):
+        raise UsageError(
+            f"[train] cache_states is true, and the states take {size / 1e9:.1f} GB, which the disk of {run_dir} does "
+            'not have free; give cache_states = "auto" or false, or a run_dir on another disk'
+        )
+    cache = StateCache(folder, trunk, rows)
     cache.fill(on_progress=lambda done, total: say("computing trunk states", done, total))
     return cache
 
@@ -258,12 +184,15 @@ def _bf16(recipe: Recipe) -> bool:
         return "bfloat16" in (recipe.dtype, recipe.train.precision)
     if torch.cuda.is_available():
         return torch.cuda.is_bf16_supported()
-    return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and torch.cpu._is_amx_tile_supported()
+    try:
+        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and torch.cpu._is_amx_tile_supported()
+    except (AttributeError, RuntimeError):  # a torch built without oneDNN, or one that renamed these
+        return False
 
 
 def _arguments(recipe: Recipe, run_dir: Path, bf16: bool) -> TrainingArguments:
     train = recipe.train
-    return TrainingArguments(
+    arguments = TrainingArguments(
         output_dir=str(run_dir),
         num_train_epochs=train.epochs,
         max_steps=train.max_steps or -1,
@@ -282,9 +211,11 @@ def _arguments(recipe: Recipe, run_dir: Path, bf16: bool) -> TrainingArguments:
         save_total_limit=2,
         seed=train.seed,
         data_seed=train.seed,
-        report_to=[],
+        report_to=["tensorboard"] if is_tensorboard_available() else [],
         remove_unused_columns=False,
         label_names=[],
         dataloader_num_workers=0,
         dataloader_pin_memory=False,
     )
+    arguments._n_gpu = min(arguments.n_gpu, 1)  # the trunk is on one: DataParallel would send heads to the others
+    return arguments

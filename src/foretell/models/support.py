@@ -1,0 +1,41 @@
+"""What a model family must offer. Refusals name the family, so that no reader has to guess from a traceback."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from foretell.errors import UnsupportedModel
+
+if TYPE_CHECKING:
+    from foretell.models.trunk import Trunk
+
+ATTENTION_KINDS = ("full_attention", "sliding_attention")
+"""Layer types that DecoderRunner has a mask for."""
+
+
+def refuse_layer_types(family: str, config: Any) -> None:
+    """Raise UnsupportedModel where a layer looks at other keys than a causal or sliding mask allows."""
+    unknown = sorted(set(getattr(config, "layer_types", None) or ()) - set(ATTENTION_KINDS))
+    if unknown:
+        raise UnsupportedModel(
+            f"{family}: layers of type {', '.join(unknown)} are not supported; "
+            f"use a model whose layers are all of type {' or '.join(ATTENTION_KINDS)}"
+        )
+
+
+def refuse_for_heads(trunk: Trunk) -> None:
+    """Raise UnsupportedModel where sequential heads cannot be built from the trunk's own parts."""
+    lacks = []
+    if not isinstance(getattr(trunk.decoder, "layers", None), nn.ModuleList):
+        lacks.append("a list of decoder layers")
+    if not isinstance(getattr(trunk.decoder, "rotary_emb", None), nn.Module):
+        lacks.append("a rotary embedding")
+    if not isinstance(getattr(trunk.final_norm, "weight", None), nn.Parameter):
+        lacks.append("a final norm with a gain")
+    if lacks:
+        raise UnsupportedModel(
+            f"{type(trunk.model).__name__}: sequential heads copy {', '.join(lacks)} from the trunk, and this family "
+            "has none under a known name; it decodes plainly, without heads"
+        )

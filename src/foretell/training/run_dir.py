@@ -1,0 +1,108 @@
+"""The run folder: checkpoints, the recipe that made them, metrics.jsonl. A run goes on under the same recipe only."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from transformers.trainer_utils import get_last_checkpoint
+
+from foretell.checkpoints.files import read_json
+from foretell.errors import CheckpointError, UsageError
+from foretell.models.trunk import Trunk
+from foretell.training.data import PackedRows
+from foretell.training.recipe import Recipe
+
+_NEEDED = ("model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json")
+_MAY_CHANGE = {"train": ("save_steps", "log_steps"), "data": ("files", "texts")}
+"""Settings without an effect on what is learnt. Files may have moved: ``describe`` looks at what is in them."""
+
+
+def find_checkpoint(run_dir: Path, output: Path, resume: bool, overwrite: bool) -> Path | None:
+    """Where to go on from, None for a new run. Checkpoints of an earlier run are never mixed with those of a new one.
+
+    Raises UsageError where neither ``resume`` nor ``overwrite`` says what to do with what is there, or there is
+    nothing to resume, and CheckpointError naming the files that the last checkpoint lacks.
+    """
+    last = get_last_checkpoint(str(run_dir)) if run_dir.exists() else None
+    if resume:
+        if last is None and output.exists():
+            raise UsageError(
+                f"run_dir {run_dir} holds no checkpoint to resume from, and output {output} exists; "
+                "give --overwrite to begin anew and replace it"
+            )
+        if last and (missing := [name for name in _NEEDED if not (Path(last) / name).is_file()]):
+            raise CheckpointError(
+                f"{last}: {', '.join(missing)} missing, so the run cannot go on as it was; "
+                "delete this folder to go on from the one before, or give --overwrite to begin anew"
+            )
+        return Path(last) if last else None
+    if last and not overwrite:
+        raise UsageError(
+            f"run_dir {run_dir} holds checkpoints of an earlier run; go on from them with --resume, "
+            "or give --overwrite to begin anew"
+        )
+    return None
+
+
+def describe(recipe: Recipe, trunk: Trunk, rows: PackedRows) -> dict[str, Any]:
+    """What makes a run the same run, by key: what is trained, how, on which trunk and which tokens."""
+    found: dict[str, Any] = {"trunk": trunk.fingerprint(), "init_from": recipe.init_from}
+    for section in ("heads", "data", "objective", "train"):
+        for name, value in asdict(getattr(recipe, section)).items():
+            if name not in _MAY_CHANGE.get(section, ()):
+                found[f"[{section}] {name}"] = value
+    digest = hashlib.sha256()
+    for tensor in (rows.token_ids_RT, rows.doc_ids_RT, rows.supervised_RT):
+        digest.update(tensor.numpy().tobytes())
+    found["the documents"] = digest.hexdigest()[:16]
+    return json.loads(json.dumps(found))
+
+
+def begin(run_dir: Path, run: dict[str, Any]) -> None:
+    """Clear what an earlier run left, its cached states excepted, and write recipe.json."""
+    run_dir.mkdir(parents=True, exist_ok=True)
+    for folder in run_dir.glob("checkpoint-*"):
+        shutil.rmtree(folder)
+    (run_dir / "metrics.jsonl").unlink(missing_ok=True)
+    _replace(run_dir / "recipe.json", json.dumps(run, indent=2) + "\n")
+
+
+def go_on(run_dir: Path, run: dict[str, Any], num_steps: int) -> None:
+    """Check that ``run`` is the one begun here, and drop metrics of steps after ``num_steps``: they come again.
+
+    Raises UsageError naming every key that differs, CheckpointError where recipe.json is missing.
+    """
+    path = run_dir / "recipe.json"
+    if not path.is_file():
+        raise CheckpointError(
+            f"{path}: missing, so nobody knows what these checkpoints were made with; give --overwrite to begin anew"
+        )
+    begun = read_json(path)
+    differ = [
+        f"{name} {run.get(name)!r} (was {begun.get(name)!r})"
+        for name in sorted(begun.keys() | run.keys())
+        if begun.get(name) != run.get(name)
+    ]
+    if differ:
+        raise UsageError(
+            f"the run in {run_dir} was begun with another recipe: {', '.join(differ)}; "
+            "change it back to go on, or give --overwrite to begin anew"
+        )
+    metrics = run_dir / "metrics.jsonl"
+    if metrics.exists():
+        lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
+        _replace(
+            metrics, "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= num_steps)
+        )
+
+
+def _replace(path: Path, text: str) -> None:
+    partial = path.with_name(path.name + ".partial")
+    partial.write_text(text, encoding="utf-8")
+    os.replace(partial, path)
