@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import json
 import shutil
 import tomllib
@@ -38,6 +39,9 @@ def working_copy(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for file in (ROOT / "prompts").glob("*.jsonl"):
         lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
         (tmp_path / "prompts" / file.name).write_text("".join(lines[:NUM_PROMPTS]), encoding="utf-8")
+    for file in (ROOT / "prompts").glob("*.jsonl.gz"):  # token ids of the real model: text stands in for them
+        with gzip.open(tmp_path / "prompts" / file.name, "wt", encoding="utf-8") as sink:
+            sink.writelines(json.dumps({"text": f"An answer with the number {i}."}) + "\n" for i in range(NUM_PROMPTS))
     (tmp_path / "recipes").mkdir()
     for file in (ROOT / "recipes").glob("*.toml"):
         recipe = short_recipe(tomllib.loads(file.read_text(encoding="utf-8")))

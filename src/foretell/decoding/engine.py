@@ -50,10 +50,10 @@ class Engine:
         if params is None or isinstance(params, SamplingParams):
             params = [params or SamplingParams()] * len(prompts)
         elif not isinstance(params, (list, tuple)):
-            raise UsageError(f"params is {params!r}; give one SamplingParams for all prompts, or a list, one a prompt")
+            raise UsageError(f"params is {params!r}; give one SamplingParams for all prompts, or a list of them")
         elif len(params) != len(prompts):
             raise UsageError(
-                f"{len(params)} sampling parameters for {len(prompts)} prompts; give one for all, or one SamplingParams each"
+                f"{len(params)} sampling parameters for {len(prompts)} prompts; give one for all or one each"
             )
         pairs = zip(prompts, params, strict=True)
         rows = [self._sequence(prompt, p, depth, index) for index, (prompt, p) in enumerate(pairs)]
