@@ -107,28 +107,25 @@ def tiny_gemma2(**kw: Any) -> Any:
     return build(transformers.Gemma2Config(**values))
 
 
+ROUTED_EXPERTS = dict(
+    moe_intermediate_size=32,
+    n_routed_experts=4,
+    num_experts_per_tok=2,
+    n_group=1,
+    topk_group=1,
+    first_k_dense_replace=1,
+)
+"""One dense layer, then layers of four routed experts: the settings that GLM-4.5 and DeepSeek-V3 share."""
+
+
 def tiny_glm4_moe(**kw: Any) -> Any:
     """One dense layer, then one with routed and shared experts."""
-    moe = dict(
-        moe_intermediate_size=32,
-        n_routed_experts=4,
-        num_experts_per_tok=2,
-        n_group=1,
-        topk_group=1,
-        first_k_dense_replace=1,
-    )
-    return build(transformers.Glm4MoeConfig(**_base(**moe | kw)))
+    return build(transformers.Glm4MoeConfig(**_base(**ROUTED_EXPERTS | kw)))
 
 
 def tiny_deepseek_v3(**kw: Any) -> Any:
     """Latent attention (key and value heads of different width) and experts."""
-    moe = dict(
-        moe_intermediate_size=32,
-        n_routed_experts=4,
-        num_experts_per_tok=2,
-        n_group=1,
-        topk_group=1,
-        first_k_dense_replace=1,
+    latent = dict(
         num_key_value_heads=4,
         q_lora_rank=32,
         kv_lora_rank=16,
@@ -136,7 +133,7 @@ def tiny_deepseek_v3(**kw: Any) -> Any:
         qk_rope_head_dim=8,
         v_head_dim=12,
     )
-    values = _base(**moe | kw)
+    values = _base(**ROUTED_EXPERTS | latent | kw)
     del values["head_dim"]
     return build(transformers.DeepseekV3Config(**values))
 
