@@ -1,9 +1,9 @@
-"""Check that no held-out prompt is in train.jsonl: print the counts, list overlaps and exit 1 if there are any.
+"""Check that no held-out prompt is in a file of training prompts: print counts and overlaps, exit 1 if there are any.
 
 Two texts overlap when, as lower-case words without punctuation, one equals or contains the other, or they share
 a run of ten words (eight, where either text has fewer than forty words). Only user turns and raw prefixes count.
 
-Usage: python prompts/check_disjoint.py
+Usage: python prompts/check_disjoint.py [FILE ...]     (default: train.jsonl)
 """
 
 import json
@@ -16,15 +16,20 @@ from pathlib import Path
 FOLDER = Path(__file__).parent
 HELD_OUT = ("chat", "code", "structured")
 RUN, SHORT_RUN, SHORT_TEXT = 10, 8, 40
-MIN_CONTAINED = 3  # a shorter training text, such as "Why?", is in almost everything
+MIN_CONTAINED = 3  # a shorter text, such as "Why?", is in almost everything
 
 
-def read(path: Path) -> Iterator[tuple[str, str, list[list[str]]]]:
-    """Yield id, domain and the normalised words of each user turn (or of the raw prefix)."""
+def read(path: Path) -> Iterator[tuple[str, str, list[str]]]:
+    """Yield id, domain and the user turns (or the raw prefix)."""
     for line in path.read_text(encoding="utf-8").splitlines():
         item = json.loads(line)
         turns = [m["content"] for m in item.get("messages", []) if m["role"] == "user"] or [item["prompt"]]
-        yield item["id"], item["domain"], [re.findall(r"\w+", turn.lower()) for turn in turns]
+        yield item["id"], item["domain"], turns
+
+
+def normalised(text: str) -> list[str]:
+    """Lower-case words without punctuation."""
+    return re.findall(r"\w+", text.lower())
 
 
 def runs(words: list[str], length: int) -> set[tuple[str, ...]]:
@@ -41,26 +46,43 @@ def overlap(a: list[str], b: list[str]) -> bool:
     return a == b or not runs(a, length).isdisjoint(runs(b, length))
 
 
+class HeldOut:
+    """The held-out prompts, found by any three words in a row."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self._turns: list[tuple[str, list[str]]] = []
+        self._by_run: defaultdict[tuple[str, ...], set[int]] = defaultdict(set)
+        for domain in HELD_OUT:
+            for name, _, turns in read(FOLDER / f"{domain}.jsonl"):
+                self.counts[domain] += 1
+                for turn in turns:
+                    self._add(name, normalised(turn))
+
+    def _add(self, name: str, words: list[str]) -> None:
+        for run in runs(words, min(MIN_CONTAINED, max(len(words), 1))):
+            self._by_run[run].add(len(self._turns))
+        self._turns.append((name, words))
+
+    def overlaps(self, text: str) -> list[str]:
+        """Names of the held-out prompts that ``text`` is too close to."""
+        # Every kind of overlap shares at least three words in a row, or both texts are that short and equal.
+        words = normalised(text)
+        near = {i for run in runs(words, min(MIN_CONTAINED, max(len(words), 1))) for i in self._by_run.get(run, ())}
+        return sorted({self._turns[i][0] for i in near if overlap(words, self._turns[i][1])})
+
+
 def main() -> int:
-    """Compare each held-out turn with the training turns."""
-    train = list(read(FOLDER / "train.jsonl"))
-    print("train      ", dict(sorted(Counter(domain for _, domain, _ in train).items())))
-    by_run: defaultdict[tuple[str, ...], list[tuple[str, list[str]]]] = defaultdict(list)
-    for name, _, turns in train:
-        for words in turns:
-            for run in runs(words, min(MIN_CONTAINED, max(len(words), 1))):
-                by_run[run].append((name, words))
-    found = 0
-    for domain in HELD_OUT:
-        prompts = list(read(FOLDER / f"{domain}.jsonl"))
-        print(f"{domain:11}", len(prompts))
-        for name, _, turns in prompts:
-            for words in turns:
-                # Every kind of overlap shares at least three words in a row, or both texts are that short and equal.
-                near = {id(w): (n, w) for run in runs(words, min(MIN_CONTAINED, len(words))) for n, w in by_run[run]}
-                for train_name in sorted(n for n, w in near.values() if overlap(words, w)):
-                    print(f"{name} overlaps with {train_name}")
-                    found += 1
+    """Compare each training turn with the held-out turns."""
+    held_out, found = HeldOut(), 0
+    print("held out", dict(held_out.counts))
+    for path in [Path(a) for a in sys.argv[1:]] or [FOLDER / "train.jsonl"]:
+        train = list(read(path))
+        print(path.name, dict(sorted(Counter(domain for _, domain, _ in train).items())))
+        for name, _, turns in train:
+            for held_out_name in {n for turn in turns for n in held_out.overlaps(turn)}:
+                print(f"{held_out_name} overlaps with {name}")
+                found += 1
     print("no overlaps" if not found else f"{found} overlaps")
     return 1 if found else 0
 

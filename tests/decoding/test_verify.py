@@ -52,20 +52,23 @@ def test_a_trunk_without_doubt(drafted: list[int], trunk_says: list[int], verdic
     """A token with p = 0 is never accepted, whatever is drawn; one with p = 1 always."""
     for seed in range(200):
         draft = Draft(drafted, uniform(len(drafted)) if drafted else None)
-        assert verify_sampled(draft, point(*trunk_says), HOT, torch.Generator().manual_seed(seed)) == verdict
+        assert (
+            verify_sampled(draft, filtered_probs(point(*trunk_says), HOT), torch.Generator().manual_seed(seed))
+            == verdict
+        )
 
 
 def test_the_smallest_random_number_accepts_nothing_impossible(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch, "rand", lambda *_, **__: torch.tensor(0.0, dtype=torch.float64))
     generator = torch.Generator().manual_seed(0)
-    assert verify_sampled(Draft([1], uniform(1)), point(3, 0), HOT, generator) == Verdict(0, 3, False)
+    assert verify_sampled(Draft([1], uniform(1)), filtered_probs(point(3, 0), HOT), generator) == Verdict(0, 3, False)
 
 
 def test_equal_laws_accept_everything() -> None:
     logits = torch.randn(4, 5, generator=torch.Generator().manual_seed(1))
     for seed in range(200):
         draft = Draft([1, 4, 0], filtered_probs(logits[:3], HOT))
-        verdict = verify_sampled(draft, logits, HOT, torch.Generator().manual_seed(seed))
+        verdict = verify_sampled(draft, filtered_probs(logits, HOT), torch.Generator().manual_seed(seed))
         assert (verdict.num_accepted, verdict.all_accepted) == (3, True)
 
 
@@ -73,7 +76,9 @@ def test_a_rejected_token_is_not_drawn_again() -> None:
     """The replacement comes from where p exceeds q."""
     logits = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.0], [0.2] * 5]).log()
     q = torch.tensor([[0.0, 0.0, 0.0, 1.0, 0.0]])
-    verdicts = [verify_sampled(Draft([3], q), logits, HOT, torch.Generator().manual_seed(s)) for s in range(400)]
+    verdicts = [
+        verify_sampled(Draft([3], q), filtered_probs(logits, HOT), torch.Generator().manual_seed(s)) for s in range(400)
+    ]
     rejected = [v.next_token for v in verdicts if not v.all_accepted]
     assert set(rejected) == {0, 1, 2}
     assert 0.5 < len(rejected) / 400 < 0.7  # accepted with 0.4
@@ -85,5 +90,5 @@ def test_filters_hold_for_the_draft_too() -> None:
     logits = torch.tensor([[0.1, 0.2, 0.3, 0.4, 0.0], [0.9, 0.1, 0.0, 0.0, 0.0]]).log()
     for seed in range(50):
         generator = torch.Generator().manual_seed(seed)
-        assert verify_sampled(Draft([2], uniform(1)), logits, params, generator) == Verdict(0, 3, False)
-        assert verify_sampled(Draft([3], uniform(1)), logits, params, generator) == Verdict(1, 0, True)
+        assert verify_sampled(Draft([2], uniform(1)), filtered_probs(logits, params), generator) == Verdict(0, 3, False)
+        assert verify_sampled(Draft([3], uniform(1)), filtered_probs(logits, params), generator) == Verdict(1, 0, True)

@@ -52,7 +52,7 @@ class Round:
 
     def __call__(self, draft: Draft, logits_KV: torch.Tensor, params: SamplingParams, u: Sequence[float]) -> Verdict:
         self._uniforms = iter(u)
-        return verify_sampled(draft, logits_KV, params, torch.Generator())
+        return verify_sampled(draft, filtered_probs(logits_KV, params), torch.Generator())
 
     def accept_probability(self, draft: Draft, logits_KV: torch.Tensor, params: SamplingParams, position: int) -> float:
         """The largest u that accepts the token at ``position``, by bisection, where those before it are accepted."""

@@ -15,11 +15,13 @@ class KVCache:
 
     Entry i of slot s is valid for i < ``lengths[s]``. A pass writes behind the valid part; ``commit`` makes entries
     valid, and everything after them is thereby rewound. Buffers grow by doubling, up to ``max_length`` entries. The
-    last column is scratch: padded tokens of a pass are written there and never read.
+    last column is scratch: padded tokens of a pass are written there and never read. The keys a pass sees are rounded
+    up to a multiple of ``key_block`` entries (see DecodeStep).
     """
 
-    def __init__(self, num_slots: int, max_length: int) -> None:
+    def __init__(self, num_slots: int, max_length: int, key_block: int = 1) -> None:
         self.max_length = max_length
+        self._key_block = key_block
         self.lengths = [0] * num_slots
         self._capacity = min(max_length, _FIRST_CAPACITY)
         self._keys: list[torch.Tensor] = []
@@ -37,14 +39,16 @@ class KVCache:
 
         Returns the number of keys (S) every layer will see; masks must have that width.
         """
-        self._num_keys = max(row[-1] + 1 for row in entries)
+        needed = max(row[-1] + 1 for row in entries)
+        self._num_keys = min(-(-needed // self._key_block) * self._key_block, max(needed, self.max_length))
         self._grow(self._num_keys)
         padded = [[*row, *[self._capacity] * (num_nodes - len(row))] for row in entries]
         self._slots = list(slots)
         self._slot_index = torch.tensor(self._slots, device=device)
         self._entries_BN = torch.tensor(padded, device=device)
-        first = entries[0][0]
-        one_stretch = len(slots) == 1 and entries[0][-1] == first + num_nodes - 1
+        first, last = entries[0][0], entries[0][-1]
+        # Padding may lie behind a single row's own entries: nothing there is valid, and nothing reads it.
+        one_stretch = len(slots) == 1 and last == first + len(entries[0]) - 1 and first + num_nodes <= self._capacity
         self._run = (slots[0], first, first + num_nodes) if one_stretch else None
         return self._num_keys
 

@@ -20,10 +20,19 @@ class PassInput:
 
     @classmethod
     def build(
-        cls, cache: KVCache, slots: list[int], starts: list[int], counts: list[int], device: torch.device
+        cls,
+        cache: KVCache,
+        slots: list[int],
+        starts: list[int],
+        counts: list[int],
+        device: torch.device,
+        width: int = 1,
     ) -> PassInput:
-        """Announce the pass to ``cache`` and lay out its inputs; padded nodes repeat the row's last position."""
-        num_nodes = max(counts)
+        """Announce the pass to ``cache`` and lay out its inputs, at least ``width`` nodes a row.
+
+        Padded nodes repeat the row's last position.
+        """
+        num_nodes = max(*counts, width)
         entries = [list(range(start, start + count)) for start, count in zip(starts, counts, strict=True)]
         num_keys = cache.begin(slots, entries, num_nodes, device)
         offsets_N = torch.arange(num_nodes, device=device)
@@ -42,6 +51,6 @@ class PassInput:
 
     def pad_ids(self, token_ids: list[list[int]]) -> torch.Tensor:
         """[[id] * n_b] -> (B, N), padded by repeating the row's last id."""
-        num_nodes = max(self.counts)
+        num_nodes = self.positions_BN.shape[1]
         padded = [[*row, *[row[-1]] * (num_nodes - len(row))] for row in token_ids]
         return torch.tensor(padded, device=self.positions_BN.device)

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from itertools import accumulate, pairwise
 
 import torch
 
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafters import HeadsDrafter
 from foretell.decoding.passes import PassInput
-from foretell.decoding.sampling import argmax
+from foretell.decoding.sampling import argmax, filtered_probs
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.verify import verify_greedy, verify_sampled
 from foretell.models.trunk import Trunk
 from foretell.types import Draft, Verdict
+
+_KEY_BLOCK = 64
+"""Keys are added in blocks of this many, where passes have one width; attention kernels work in such blocks."""
 
 
 @dataclass
@@ -35,12 +39,19 @@ class StepTimes:
 
 
 class DecodeStep:
-    """Owns the trunk's cache and the drafter; rows name their slot in both."""
+    """Owns the trunk's cache and the drafter; rows name their slot in both.
 
-    def __init__(self, trunk: Trunk, drafter: HeadsDrafter | None, num_slots: int) -> None:
+    ``width``: the least number of nodes a row has in the trunk's pass; shorter rows are padded. In half precision a
+    matrix product rounds differently for another number of rows, so texts may part from plain decoding at a near tie.
+    With a width above the draft depth, and keys in blocks, every pass runs the same kernels at any depth, and a token's
+    logits do not depend on what was drafted beside it.
+    """
+
+    def __init__(self, trunk: Trunk, drafter: HeadsDrafter | None, num_slots: int, width: int = 1) -> None:
         self.trunk = trunk
         self.drafter = drafter
-        self.cache = KVCache(num_slots, trunk.max_positions)
+        self.width = width
+        self.cache = KVCache(num_slots, trunk.max_positions, key_block=_KEY_BLOCK if width > 1 else 1)
 
     def admit(self, row: Sequence, slot: int) -> None:
         """Give a new row a slot; its whole prompt is pending."""
@@ -65,7 +76,7 @@ class DecodeStep:
         pending = [row.tokens_from(start) for row, start in zip(rows, starts, strict=True)]
         nodes = [[*p, *draft.token_ids] for p, draft in zip(pending, drafts, strict=True)]
         pass_input = PassInput.build(
-            self.cache, [row.slot for row in rows], starts, [len(n) for n in nodes], self.trunk.device
+            self.cache, [row.slot for row in rows], starts, [len(n) for n in nodes], self.trunk.device, self.width
         )
         states = self.trunk.states(
             self.trunk.embed(pass_input.pad_ids(nodes)),
@@ -97,12 +108,27 @@ class DecodeStep:
 
     def _verify(self, rows: list[Sequence], drafts: list[Draft], logits_MV: torch.Tensor) -> list[Verdict]:
         argmax_ids = argmax(logits_MV).tolist()
-        verdicts, start = [], 0
-        for row, draft in zip(rows, drafts, strict=True):
-            stop = start + len(draft.token_ids) + 1
-            if row.params.greedy:
-                verdicts.append(verify_greedy(draft, argmax_ids[start:stop]))
-            else:
-                verdicts.append(verify_sampled(draft, logits_MV[start:stop], row.params, row.generator))
-            start = stop
-        return verdicts
+        stops = list(accumulate(len(draft.token_ids) + 1 for draft in drafts))
+        judged = [range(start, stop) for start, stop in pairwise([0, *stops])]
+        probs = _sampled_probs(rows, judged, logits_MV)
+        return [
+            verify_greedy(draft, argmax_ids[span.start : span.stop])
+            if row.params.greedy
+            else verify_sampled(draft, probs[b], row.generator)
+            for b, (row, draft, span) in enumerate(zip(rows, drafts, judged, strict=True))
+        ]
+
+
+def _sampled_probs(rows: list[Sequence], judged: list[range], logits_MV: torch.Tensor) -> dict[int, torch.Tensor]:
+    """Row index -> (K, V) probabilities at its ``judged`` rows of logits; rows sampled alike share one computation."""
+    alike: dict[tuple[float, ...], list[int]] = {}
+    for b, row in enumerate(rows):
+        params = row.params
+        if not params.greedy:
+            alike.setdefault((params.temperature, params.top_k, params.top_p, params.min_p), []).append(b)
+    probs: dict[int, torch.Tensor] = {}
+    for members in alike.values():
+        chosen = [m for b in members for m in judged[b]]
+        together = filtered_probs(logits_MV[chosen], rows[members[0]].params)
+        probs.update(zip(members, together.split([len(judged[b]) for b in members]), strict=True))
+    return probs

@@ -10,8 +10,7 @@ from collections.abc import Sequence
 
 import torch
 
-from foretell.config import SamplingParams
-from foretell.decoding.sampling import draw, filtered_probs
+from foretell.decoding.sampling import draw
 from foretell.types import Draft, Verdict
 
 
@@ -23,11 +22,8 @@ def verify_greedy(draft: Draft, argmax_ids: Sequence[int]) -> Verdict:
     return Verdict(num_accepted, argmax_ids[num_accepted], num_accepted == len(draft.token_ids))
 
 
-def verify_sampled(
-    draft: Draft, logits_KV: torch.Tensor, params: SamplingParams, generator: torch.Generator
-) -> Verdict:
-    """``logits_KV``: the trunk's logits after 0, 1, ... len(draft) drafted tokens; q: what the draft was drawn from."""
-    probs_KV = filtered_probs(logits_KV, params)
+def verify_sampled(draft: Draft, probs_KV: torch.Tensor, generator: torch.Generator) -> Verdict:
+    """``probs_KV``: what is sampled after 0, 1, ... len(draft) drafted tokens; q: what the draft was drawn from."""
     for k, token_id in enumerate(draft.token_ids):
         assert draft.probs_KV is not None
         p, q = probs_KV[k], draft.probs_KV[k].to(probs_KV.dtype)

@@ -14,6 +14,9 @@ from torch import nn
 _TYPICAL_ROWS = 4
 """Row count the packed layout is chosen for: the nodes of a decode step."""
 
+_FREE_ROWS = 8
+"""Rows that a packed half-precision product takes in the time of one (docs/log.md has the curve)."""
+
 
 class PackedLinear(nn.Module):
     """Inference-only stand-in for nn.Linear. ``weight`` stays reachable (tied embedding, draft vocabulary, saving)."""
@@ -47,6 +50,11 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     if dtype == torch.bfloat16:
         return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported())
     return dtype == torch.float32
+
+
+def free_rows(linear: nn.Module) -> int:
+    """How many rows ``linear`` multiplies in about the time of one: 1 where its weights are not packed, or not bf16."""
+    return _FREE_ROWS if isinstance(linear, PackedLinear) and linear.weight.dtype == torch.bfloat16 else 1
 
 
 def pack_linears(module: nn.Module) -> int:
