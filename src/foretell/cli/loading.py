@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from foretell.cli.options import DtypeName
 from foretell.cli.output import note
+from foretell.cli.threads import share_busy_cores
 from foretell.errors import UsageError
 
 if TYPE_CHECKING:
@@ -17,7 +18,11 @@ if TYPE_CHECKING:
 
 
 def check_model(trunk: str, heads: str | None = None) -> None:
-    """Raise CheckpointError, before anything heavy is imported, where ``trunk`` or ``heads`` names nothing there is."""
+    """Raise CheckpointError, before anything heavy is imported, where ``trunk`` or ``heads`` names nothing there is.
+
+    Also the moment to decide how threads wait for each other.
+    """
+    share_busy_cores()
     from foretell.checkpoints.adapter_config import read_adapter_config
     from foretell.checkpoints.source import find_source
 
