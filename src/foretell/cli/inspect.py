@@ -9,6 +9,9 @@ from cyclopts import Parameter
 from foretell.cli.options import Json
 from foretell.cli.output import check_json_target, results, write_json
 
+_SHOWN_NAMES = 4
+_SHOWN_FIGURES = ("agreement", "overlap", "chained")
+
 
 def inspect(
     path: Annotated[str, Parameter(help="A model folder, a GGUF file, an adapter folder, or demo.")],
@@ -17,6 +20,8 @@ def inspect(
     json: Json = None,
 ) -> None:
     """Show what a model or adapter holds: kind, depths, conventions, tensors. No weight is loaded.
+
+    The screen shows the outline; --json holds all of it: every tensor name, and the recipe an adapter was trained with.
 
     Try:
 
@@ -27,9 +32,31 @@ def inspect(
 
     found = inspect_checkpoint(path).as_dict()
     console = results()
-    for line in outline(found):
+    for line in outline(_brief(found)):
         console.print(line, markup=False, soft_wrap=True)
     write_json(json, found)
+
+
+def _brief(found: dict[str, Any]) -> dict[str, Any]:
+    """What fits on a screen: no recipe, the held-out figures one line a depth, the first tensor names only."""
+    brief = {name: value for name, value in found.items() if name == "problems" or value not in ("", {}, [])}
+    names = found["mtp_tensors"]
+    if len(names) > _SHOWN_NAMES:
+        brief["mtp_tensors"] = [*names[:_SHOWN_NAMES], f"and {len(names) - _SHOWN_NAMES} more"]
+    training = {name: value for name, value in found.get("training", {}).items() if name != "recipe"}
+    depths = (training.get("held_out") or {}).get("depths", [])
+    if depths:
+        training["held_out"] = {
+            f"depth {depth['depth']}": ", ".join(f"{name} {_rounded(depth.get(name))}" for name in _SHOWN_FIGURES)
+            for depth in depths
+        }
+    if training:
+        brief["training"] = training
+    return brief
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 3) if isinstance(value, float) else value
 
 
 def outline(value: Any, indent: int = 0) -> list[str]:
@@ -44,5 +71,5 @@ def outline(value: Any, indent: int = 0) -> list[str]:
         elif isinstance(item, list):
             lines.append(f"{head} {', '.join(map(str, item)) or 'none'}")
         else:
-            lines.append(f"{head} {'none' if item is None or item == {} else item}")
+            lines.append(f"{head} {'none' if item is None or item == {} else _rounded(item)}")
     return lines
