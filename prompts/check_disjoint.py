@@ -3,9 +3,10 @@
 Two texts overlap when, as lower-case words without punctuation, one equals or contains the other, or they share
 a run of ten words (eight, where either text has fewer than forty words). Only user turns and raw prefixes count.
 
-Usage: python prompts/check_disjoint.py [FILE ...]     (default: train.jsonl)
+Usage: python prompts/check_disjoint.py [FILE ...]     (default: the two training files here)
 """
 
+import gzip
 import json
 import re
 import sys
@@ -15,13 +16,15 @@ from pathlib import Path
 
 FOLDER = Path(__file__).parent
 HELD_OUT = ("chat", "code", "structured")
+TRAINING = ("train.jsonl", "self-prompts.jsonl.gz")
 RUN, SHORT_RUN, SHORT_TEXT = 10, 8, 40
 MIN_CONTAINED = 3  # a shorter text, such as "Why?", is in almost everything
 
 
 def read(path: Path) -> Iterator[tuple[str, str, list[str]]]:
     """Yield id, domain and the user turns (or the raw prefix)."""
-    for line in path.read_text(encoding="utf-8").splitlines():
+    data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    for line in data.decode("utf-8").splitlines():
         item = json.loads(line)
         turns = [m["content"] for m in item.get("messages", []) if m["role"] == "user"] or [item["prompt"]]
         yield item["id"], item["domain"], turns
@@ -76,7 +79,7 @@ def main() -> int:
     """Compare each training turn with the held-out turns."""
     held_out, found = HeldOut(), 0
     print("held out", dict(held_out.counts))
-    for path in [Path(a) for a in sys.argv[1:]] or [FOLDER / "train.jsonl"]:
+    for path in [Path(a) for a in sys.argv[1:]] or [FOLDER / name for name in TRAINING]:
         train = list(read(path))
         print(path.name, dict(sorted(Counter(domain for _, domain, _ in train).items())))
         for name, _, turns in train:

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from foretell.config import SamplingParams
-from foretell.decoding.sampling import argmax, draw, filtered_probs
+from foretell.decoding.sampling import draw, filtered_probs
+from foretell.models.greedy import argmax
 
 P = torch.tensor([0.15, 0.50, 0.05, 0.30], dtype=torch.float64)
 

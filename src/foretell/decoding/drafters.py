@@ -8,8 +8,9 @@ import torch
 
 from foretell.decoding.cache import KVCache
 from foretell.decoding.passes import PassInput
-from foretell.decoding.sampling import argmax, draw, filtered_probs
+from foretell.decoding.sampling import draw, filtered_probs
 from foretell.decoding.sequence import Sequence
+from foretell.models.greedy import argmax
 from foretell.models.heads import Heads
 from foretell.types import Draft
 

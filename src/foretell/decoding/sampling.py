@@ -5,12 +5,7 @@ from __future__ import annotations
 import torch
 
 from foretell.config import SamplingParams
-
-
-def argmax(logits_NV: torch.Tensor) -> torch.Tensor:
-    """Index of the largest logit of each row, the first one in a tie."""
-    # torch.argmax gives the same, several times slower on CPUs.
-    return logits_NV.max(-1).indices
+from foretell.models.greedy import argmax
 
 
 def filtered_probs(logits_NV: torch.Tensor, params: SamplingParams) -> torch.Tensor:

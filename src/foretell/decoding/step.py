@@ -11,9 +11,10 @@ import torch
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafters import HeadsDrafter
 from foretell.decoding.passes import PassInput
-from foretell.decoding.sampling import argmax, filtered_probs
+from foretell.decoding.sampling import filtered_probs
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.verify import verify_greedy, verify_sampled
+from foretell.models.greedy import argmax
 from foretell.models.trunk import Trunk
 from foretell.types import Draft, Verdict
 

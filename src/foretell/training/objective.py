@@ -14,6 +14,7 @@ import torch
 import torch.nn.functional as F
 
 from foretell.models.decoder import States
+from foretell.models.greedy import argmax
 from foretell.models.heads import Heads
 from foretell.training.recipe import ObjectiveConfig
 from foretell.training.targets import ahead_of, valid_mask
@@ -145,7 +146,7 @@ def _chunk_loss(
     heads: Heads, states_ND: torch.Tensor, goals: torch.Tensor, argmax_N: torch.Tensor, target: str
 ) -> tuple[torch.Tensor, torch.Tensor]:
     logits_NV = heads.project(states_ND).float()
-    num_agreed = (logits_NV.detach().max(-1).indices == argmax_N).sum()
+    num_agreed = (argmax(logits_NV.detach()) == argmax_N).sum()
     if target == "distribution":
         with torch.no_grad():
             log_p_NV = heads.trunk_draft_logits(goals).float().log_softmax(-1)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from foretell.errors import DataError
+from foretell.models.greedy import argmax
 from foretell.models.heads import Heads
 from foretell.training.data import Document, PackedRows, pack, record_document
 from foretell.training.objective import Batch
@@ -135,7 +136,7 @@ def _probe_batch(heads: Heads, batch: Batch, tallies: list[_Tally]) -> None:
     for depth, (state_BTD, tally) in enumerate(zip(states, tallies, strict=True), start=1):
         valid_BT = valid_mask(batch.doc_ids_BT, batch.supervised_BT, depth)
         logits_NV = heads.project(state_BTD[valid_BT]).float()
-        drafted_N = heads.to_token_ids(logits_NV.max(-1).indices)
+        drafted_N = heads.to_token_ids(argmax(logits_NV))
         agreed_N = drafted_N == ahead_of(batch.argmax_BT, valid_BT, depth)
         tally.num_positions += int(valid_BT.sum())
         tally.num_agreed += int(agreed_N.sum())

@@ -14,6 +14,7 @@ import torch
 
 from foretell.errors import UsageError
 from foretell.models.decoder import States
+from foretell.models.greedy import argmax
 from foretell.models.packed import pack_linears, unpack_linears
 from foretell.models.trunk import Trunk
 from foretell.training.data import PackedRows
@@ -23,7 +24,7 @@ from foretell.training.data import PackedRows
 def trunk_outputs(trunk: Trunk, token_ids_BT: torch.Tensor, doc_ids_BT: torch.Tensor) -> tuple[States, torch.Tensor]:
     """States (B, T, D) and the trunk's argmax (B, T) of one batch; the argmax is taken row by row to bound memory."""
     states = trunk.text_states(token_ids_BT, doc_ids_BT)
-    argmax_BT = torch.stack([trunk.project(row_TD).max(-1).indices for row_TD in states.post_BTD])
+    argmax_BT = torch.stack([argmax(trunk.project(row_TD)) for row_TD in states.post_BTD])
     return states, argmax_BT
 
 
