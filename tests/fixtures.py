@@ -75,7 +75,7 @@ def _base(**kw: Any) -> dict[str, Any]:
 
 
 def tiny_llama(**kw: Any) -> Any:
-    """RAND-L of cases.md."""
+    """A plain llama."""
     return build(transformers.LlamaConfig(**_base(**kw)))
 
 
@@ -92,7 +92,7 @@ def tiny_qwen3(**kw: Any) -> Any:
 
 
 def tiny_mistral(**kw: Any) -> Any:
-    """RAND-SWA of cases.md: every layer looks 16 tokens back."""
+    """Every layer looks 16 tokens back."""
     return build(transformers.MistralConfig(**_base(**{"sliding_window": 16} | kw)))
 
 
@@ -139,7 +139,7 @@ def tiny_deepseek_v3(**kw: Any) -> Any:
 
 
 def tiny_qwen3_next(**kw: Any) -> Any:
-    """RAND-HYB of cases.md: three recurrent layers and one of attention; Trunk refuses it in this release."""
+    """Three recurrent layers and one of attention; Trunk refuses it in this release."""
     values = dict(
         num_hidden_layers=4,
         linear_num_key_heads=2,
@@ -179,7 +179,7 @@ def random_heads(trunk: Trunk, seed: int = 0, draft_ids: Sequence[int] | None = 
     return heads.eval().requires_grad_(False)
 
 
-# Hand-made models (cases.md: SCRIPT, SCRIPT2, DIST)
+# Hand-made models: a script, a script with second choices, a fixed distribution
 
 
 def script_trunk(chain: str | Sequence[int], second: Mapping[int, int] | None = None, max_positions: int = 64) -> Trunk:

@@ -1,4 +1,4 @@
-"""Case C42: the numbers of a run whose accepted drafts are known in advance."""
+"""The numbers of a run whose accepted drafts are known in advance."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ def test_known_model_has_the_law_it_claims() -> None:
 
 
 def test_expected_law_by_hand() -> None:
-    """The numbers of case C19."""
+    """Numbers known by hand."""
     assert expected_law(TRUNK_PROBS, 1.0) == pytest.approx(TRUNK_PROBS)
     assert expected_law(TRUNK_PROBS, 0.5) == pytest.approx([0.685, 0.247, 0.062, 0.007], abs=1e-3)
     assert expected_law(TRUNK_PROBS, 1.0, top_p=0.85) == pytest.approx([0.5263, 0.3158, 0.1579, 0.0], abs=1e-4)

@@ -166,7 +166,7 @@ def test_heads_take_the_trunks_type(tmp_path: Path) -> None:
 
 
 def test_tied_embeddings_are_stored_by_nobody_and_shared_again(tmp_path: Path) -> None:
-    """Case C14: the file does not grow by an embedding, and the heads' output is the trunk's storage."""
+    """The file does not grow by an embedding, and the heads' output is the trunk's storage."""
     trunk = Trunk(tiny_llama(tie_word_embeddings=True))
     heads = random_heads(trunk, unrolled=False, num_modules=2, num_depths=2)
     save_adapter(heads, tmp_path / "a", dtype=torch.float32)
@@ -191,7 +191,7 @@ def test_the_trunks_final_norm_is_not_stored(tmp_path: Path) -> None:
 
 
 def test_missing_unexpected_and_misshapen_tensors_are_all_named(script: tuple[Trunk, Path], tmp_path: Path) -> None:
-    """Case C11 (a) to (d)."""
+    """One line says which; nothing is loaded."""
     trunk, folder = script
     names = sorted(load_file(folder / "mtp.safetensors"))
 
@@ -216,7 +216,7 @@ def test_missing_unexpected_and_misshapen_tensors_are_all_named(script: tuple[Tr
 
 
 def test_what_is_shared_with_the_trunk_may_be_absent(script: tuple[Trunk, Path]) -> None:
-    """Case C11 (e): neither embedding nor output head is stored; the head stays perfect."""
+    """Neither embedding nor output head is stored; the head stays perfect."""
     trunk, folder = script
     assert not [name for name in load_file(folder / "mtp.safetensors") if "embed" in name or "output" in name]
     assert guesses(load_adapter(trunk, folder))[:-2] == encode(CHAIN)[2:]
@@ -294,7 +294,7 @@ def test_another_kind_of_trunk_is_a_mismatch(tmp_path: Path) -> None:
 
 
 def test_stale_heads_load_with_one_warning(tmp_path: Path) -> None:
-    """Case C16: heads trained on trunk A, attached to trunk B with another successor map."""
+    """Heads trained on trunk A, attached to trunk B with another successor map."""
     before = script_trunk(CHAIN)
     save_adapter(scripted_heads(before, "perfect", own_output=True), tmp_path / "a")
     after = script_trunk("".join([">", "ih", "😀!<eos>"]))

@@ -59,7 +59,7 @@ def test_a_trunk_in_shards(tmp_path: Path) -> None:
 
 
 def test_heads_that_config_and_files_disagree_on(tmp_path: Path) -> None:
-    """Case C10: the usual load and save drops the tensors and keeps the announcement."""
+    """The usual load and save drops the tensors and keeps the announcement."""
     model = tiny_deepseek_v3()
     model.config.num_nextn_predict_layers = 1
     model.save_pretrained(tmp_path)

@@ -144,7 +144,7 @@ def test_unknown_models_and_remote_code_are_unsupported(folder: Path) -> None:
 
 
 def test_weights_that_do_not_fill_the_model_are_refused_by_name(folder: Path) -> None:
-    """transformers alone goes on with noise in their place (the kind of case C11)."""
+    """transformers alone goes on with noise in their place."""
     one, other = "model.layers.1.mlp.up_proj.weight", "model.norm.weight"
     edit_tensors(folder, lambda t: {name: x for name, x in t.items() if name != one})
     assert f"1 missing: {one}" in refusal(folder)
@@ -190,7 +190,7 @@ def test_claimed_native_heads_give_one_line(tmp_path: Path) -> None:
 
 
 def test_native_heads_that_were_lost_are_said_to_be_lost(tmp_path: Path) -> None:
-    """Case C10: the config announces them, and no file holds them."""
+    """The config announces them, and no file holds them."""
     model = tiny_deepseek_v3()
     model.config.num_nextn_predict_layers = 1
     with pytest.warns(CheckpointWarning) as caught:

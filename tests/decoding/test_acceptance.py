@@ -1,4 +1,4 @@
-"""How much is accepted: the numbers known by hand (C30, C42)."""
+"""How much is accepted: the numbers known by hand."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.fixtures import encode, script_trunk, scripted_heads
 ALPHABET = ">abcdefghijklmnopqrstuvwxyz<eos>"
 MODES = {"unrolled": {}, "distinct": {"unrolled": False, "num_modules": 3, "num_depths": 3}}
 
-# K: rounds' accepted counts; drafted, accepted, rate, mean length (cases.md, ABC run)
+# K: rounds' accepted counts; drafted, accepted, rate, mean length
 ABC = {
     1: ([1, 0, 0, 1, 1, 1, 1, 1, 1, 1, 0, 0, 1, 1, 1], 15, 11, 0.7333, 1.7333),
     2: ([2, 0, 2, 2, 2, 2, 1, 0, 0, 2, 0, 2], 24, 15, 0.6250, 2.2500),
@@ -87,7 +87,7 @@ def test_adding_is_counting_together() -> None:
     assert total == together
 
 
-# K and the number of heads (C30)
+# K and the number of heads
 
 
 def model_whose_second_module_is_wrong() -> MTPModel:
@@ -139,7 +139,7 @@ def test_without_heads_only_depth_0() -> None:
 
 
 def test_depth_0_runs_no_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C47: switched off is off."""
+    """Switched off is off."""
     trunk = script_trunk(ALPHABET)
     heads = scripted_heads(trunk, "perfect")
     monkeypatch.setattr(heads, "step", None)

@@ -1,4 +1,4 @@
-"""Where a text ends: the same place for every depth (C20, C23, stop strings, max_tokens)."""
+"""Where a text ends: the same place for every depth."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_max_tokens(kind: str, config: dict[str, Any]) -> None:
                 assert done.stats.num_drafts == 0
 
 
-# The end of the window (C23): 64 positions, a text without end
+# The end of the window: 64 positions, a text without end
 
 
 @pytest.mark.parametrize("kind", ["perfect", "wrong"])

@@ -14,7 +14,7 @@ from foretell.models.trunk import Trunk
 from foretell.types import Completion
 
 NEAR_TIE = 1e-4
-"""Gap between the two best logits below which fp32 rounding may choose either (cases.md, EQ rule)."""
+"""Gap between the two best logits below which fp32 rounding may choose either."""
 
 QUALITIES: dict[str, Callable[[int], bool] | None] = {
     "random": None,  # what the heads really say

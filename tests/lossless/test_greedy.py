@@ -1,4 +1,4 @@
-"""Greedy equality (C17, C26): with heads of any quality, at any depth and in any batch, the text is the trunk's own."""
+"""Greedy equality: with heads of any quality, at any depth and in any batch, the text is the trunk's own."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ def test_greedy_draws_no_random_number() -> None:
 
 
 def test_texts_that_hit_eos_leave_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """C26: rows end in different rounds, others join in their slots."""
+    """Rows end in different rounds, others join in their slots."""
     plain = plain_texts("llama")
     ends = [plain[0].token_ids[3], plain[3].token_ids[11]]  # tokens that the texts do contain, declared to be EOS
     trunk = Trunk(FAMILIES["llama"]())
@@ -156,7 +156,7 @@ def test_texts_that_hit_eos_leave_the_others_alone(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("kind", ["perfect", "wrong", "mixed"])
 @pytest.mark.parametrize("mode", sorted(MODES))
 def test_real_heads_on_a_known_text(mode: str, kind: str) -> None:
-    """C26: the ABC chain entered at five places; the heads are right or wrong by themselves."""
+    """The ABC chain entered at five places; the heads are right or wrong by themselves."""
     trunk = script_trunk(">abcdefghijklmnopqrstuvwxyz<eos>")
     heads = scripted_heads(trunk, kind, wrong_after=encode("cdjrstx"), **MODES[mode])
     prompts = [encode("0" * n + start) for n, start in enumerate(">bksy")]

@@ -1,4 +1,4 @@
-"""The law of the output is the trunk's: exactly by enumeration, then once by statistics from end to end (C19, C29)."""
+"""The law of the output is the trunk's: exactly by enumeration, then once by statistics from end to end."""
 
 from __future__ import annotations
 
@@ -255,7 +255,7 @@ def test_invalid_values_are_refused_by_name(field: str, values: tuple[Any, ...])
         assert caught.value.field == field
 
 
-# Seeds (C29)
+# Seeds
 
 
 def test_seeds(dist_model: MTPModel) -> None:

@@ -63,7 +63,7 @@ def summed_loss(heads: SequentialHeads, ids: torch.Tensor, doc_ids: torch.Tensor
 
 
 def test_packed_documents_give_the_loss_and_gradients_of_separate_ones(build: Build, mode: dict[str, Any]) -> None:
-    """Case C03, trunk included, over more tokens than the sliding window."""
+    """Trunk included, over more tokens than the sliding window."""
     trunk = Trunk(build())
     heads = random_heads(trunk, **mode).requires_grad_(True)
     first, second = token_ids(21), token_ids(9, seed=2)

@@ -1,4 +1,4 @@
-"""The chunked loss against plain autograd; rows with nothing to learn (C04), split batches (C05), packing (C03)."""
+"""The chunked loss against plain autograd; rows with nothing to learn, split batches, packing."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def test_weights_of_the_depths() -> None:
     assert depth_weights(ObjectiveConfig(weights=(1.0, 0.0, 3.0)), 3) == [1.0, 0.0, 3.0]
 
 
-# C04
+# Rows with nothing to learn
 
 
 def rows_with_nothing_to_learn() -> list[Document]:
@@ -205,7 +205,7 @@ def test_a_part_with_nothing_to_learn_gives_no_warning() -> None:
     assert float(loss) == 0
 
 
-# C05
+# Batches split into micro-batches
 
 SAMPLES = [document(n + 4, n, num_prompt=4) for n in (3, 60, 7, 25, 4, 41, 12, 33)]
 
@@ -284,7 +284,7 @@ def test_accumulation_in_the_trainer_does_not_matter(tmp_path: Any) -> None:
             assert logged[f"loss_{k}"] == pytest.approx(float(depth.loss_sum.detach()) / depth.num_valid, rel=1e-5)
 
 
-# C03
+# Packed documents
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -1,4 +1,4 @@
-"""Which positions are trained, and on what (C01, C03)."""
+"""Which positions are trained, and on what."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def targets(
 
 
 def test_packed_samples_do_not_cross() -> None:
-    """C03, to the letter."""
+    """Two documents in one row, by hand."""
     tokens, documents = [1, 2, 3, 4, 5, 6, 7], [0, 0, 0, 0, 1, 1, 1]
     assert targets(tokens, documents, 1) == [3, 4, NONE, NONE, 7, NONE, NONE]
     assert targets(tokens, documents, 2) == [4, NONE, NONE, NONE, NONE, NONE, NONE]
@@ -74,7 +74,7 @@ def test_targets_are_those_of_each_document_alone(
     assert targets(list(range(num_tokens)), documents, depth, supervised) == expected + [None] * num_pad
 
 
-# C01: the loss of a perfect head
+# The loss of a perfect head
 
 
 def sample_batch(trunk: Trunk, layout: str) -> Batch:

@@ -1,4 +1,4 @@
-"""A whole recipe on a tiny trunk: what is trained and what is not (C06), going on after a stop (C08)."""
+"""A whole recipe on a tiny trunk: what is trained and what is not, going on after a stop."""
 
 from __future__ import annotations
 
@@ -231,7 +231,7 @@ class Stopped(Exception):
 def test_a_stopped_run_goes_on_as_if_it_had_not(
     monkeypatch: pytest.MonkeyPatch, recipe: Recipe, event: str, step: int, cached: bool
 ) -> None:
-    """C08: same learning rates, losses and weights; between two checkpoints the steps are done again."""
+    """Same learning rates, losses and weights; between two checkpoints the steps are done again."""
     recipe = change(recipe, cache_states=cached, max_steps=12)
     unbroken = change(recipe, "unbroken")
     train(unbroken)

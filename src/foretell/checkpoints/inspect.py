@@ -113,7 +113,7 @@ def _trunk(folder: Path) -> Inspection:
 
 
 def _heads_problems(config: dict[str, Any], mtp: list[str], num_layers: int | None) -> list[str]:
-    """Case C10: the usual load and save drops MTP tensors, and the saved config still announces them."""
+    """The usual load and save drops MTP tensors, and the saved config still announces them."""
     claim = claimed_heads(config)
     if claim.num_layers and not mtp:
         return [f"{claim} ({claim.key}), but {LOST}"]

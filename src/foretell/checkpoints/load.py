@@ -86,7 +86,7 @@ def load_trunk(
 
 
 def _heads_are_lost(source: Source, trunk: Trunk) -> bool:
-    """True where the files are sure to hold no native MTP tensor (case C10); transformers does not report them all."""
+    """True where the files are sure to hold no native MTP tensor; transformers does not report them all."""
     folder = cached_folder(source.where) if source.kind == "hub" else Path(source.where)
     if folder is None or source.kind == "gguf":
         return False

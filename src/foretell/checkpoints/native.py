@@ -10,7 +10,7 @@ LOST = (
     "no MTP tensor is in its files: they were lost when it was saved, as the usual load and save does; "
     "to get them back, take the original checkpoint"
 )
-"""What became of the heads where a config claims them and no file holds them (case C10), and what to do."""
+"""What became of the heads where a config claims them and no file holds them, and what to do."""
 
 _CLAIMS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 _PREFIX = re.compile(r"(?:model\.)?(?:language_model\.)?(?:mtp\b|mtp_|nextn\b).*")
