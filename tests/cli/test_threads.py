@@ -15,7 +15,8 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two cores, no setting yet, torch not loaded."""
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     for name in (*threads._SETTINGS, "OMP_NUM_THREADS"):
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # so that it is undone afterwards, whatever the test sets
+        monkeypatch.delenv(name)
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1}, raising=False)
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
 

@@ -100,14 +100,15 @@ class CacheMachine(RuleBasedStateMachine):
         for slot, row in enumerate(self.model):
             if len(row) < MAX_LENGTH:
                 for found_BS in write(self.cache, [slot], [len(row)], [[0.0]]):
-                    assert found_BS[0].tolist() == [*row, 0.0]
+                    assert found_BS[0, : len(row) + 1].tolist() == [*row, 0.0]
 
 
 CacheMachine.TestCase.settings = settings(max_examples=40, stateful_step_count=15, deadline=None)
 test_cache_is_a_list = CacheMachine.TestCase
 
 
-def test_memory_is_counted_and_bounded() -> None:
+def test_memory_is_counted_and_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cache_module, "_KEY_BLOCK", 1)
     with mock.patch.object(cache_module, "_FIRST_CAPACITY", 2):
         cache = KVCache(2, 5)
     assert cache.num_bytes == 0
@@ -116,6 +117,12 @@ def test_memory_is_counted_and_bounded() -> None:
     assert cache.num_bytes == 4 * numbers_an_entry * 2 * 3  # 2 slots of 2 entries and the scratch column
     write(cache, [1], [1], [[1.0, 2.0, 3.0, 4.0]])
     assert cache.num_bytes == 4 * numbers_an_entry * 2 * 6  # not past the 5 entries of the window
+
+
+@pytest.mark.parametrize(("needed", "num_keys"), [(1, 64), (64, 64), (65, 128), (130, 150), (150, 150)])
+def test_keys_come_in_whole_blocks(needed: int, num_keys: int) -> None:
+    """As far as the window goes; the rest of a block is there, to be masked."""
+    assert KVCache(1, 150).begin([0], [range(needed)], needed, CPU) == num_keys
 
 
 # The heads' caches

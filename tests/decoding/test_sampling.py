@@ -5,6 +5,7 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding.sampling import draw, filtered_probs
+from foretell.errors import ForetellError
 from foretell.models.greedy import argmax
 
 P = torch.tensor([0.15, 0.50, 0.05, 0.30], dtype=torch.float64)
@@ -77,6 +78,13 @@ def test_draw_follows_the_law_and_the_generator() -> None:
     assert float((shares - P).abs().sum()) / 2 < 0.03
     assert [draw(P, generator.manual_seed(0)) for _ in range(3)] == [tokens[0]] * 3
     assert {draw(torch.tensor([0.0, 0.0, 1e-30, 0.0]), generator) for _ in range(50)} == {2}
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_logits_that_are_not_finite_give_no_token(bad: float) -> None:
+    probs_V = filtered_probs(torch.tensor([[0.0, bad, 1.0]]), SamplingParams(temperature=1.0))[0]
+    with pytest.raises(ForetellError, match="not finite"):
+        draw(probs_V, torch.Generator())
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

@@ -25,6 +25,7 @@ def environment(dtype: torch.dtype, command: str) -> dict[str, Any]:
         "transformers": package_version("transformers"),
         "foretell": package_version("foretell"),
         "threads": torch.get_num_threads(),
+        "spin_count": os.environ.get("GOMP_SPINCOUNT", "default"),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "dtype": str(dtype).removeprefix("torch."),
         "command": command,

@@ -44,10 +44,13 @@ def _brief(found: dict[str, Any]) -> dict[str, Any]:
     if len(names) > _SHOWN_NAMES:
         brief["mtp_tensors"] = [*names[:_SHOWN_NAMES], f"and {len(names) - _SHOWN_NAMES} more"]
     training = {name: value for name, value in found.get("training", {}).items() if name != "recipe"}
-    depths = (training.get("held_out") or {}).get("depths", [])
-    if depths:
+    held_out = training.get("held_out")
+    depths = held_out.get("depths") if isinstance(held_out, dict) else None
+    if isinstance(depths, list) and all(isinstance(depth, dict) for depth in depths):
         training["held_out"] = {
-            f"depth {depth['depth']}": ", ".join(f"{name} {_rounded(depth.get(name))}" for name in _SHOWN_FIGURES)
+            f"depth {depth.get('depth')}": ", ".join(
+                f"{name} {_rounded(depth.get(name, 'n/a'))}" for name in _SHOWN_FIGURES
+            )
             for depth in depths
         }
     if training:
@@ -56,7 +59,7 @@ def _brief(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _rounded(value: Any) -> Any:
-    return round(value, 3) if isinstance(value, float) else value
+    return float(f"{value:.3g}") if isinstance(value, float) and abs(value) < 1000 else value
 
 
 def outline(value: Any, indent: int = 0) -> list[str]:

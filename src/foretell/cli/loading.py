@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 def check_model(trunk: str, heads: str | None = None) -> None:
     """Raise CheckpointError, before anything heavy is imported, where ``trunk`` or ``heads`` names nothing there is.
 
-    Also the moment to decide how threads wait for each other.
+    Then decides how threads wait for each other, while that is still possible.
     """
-    share_busy_cores()
     from foretell.checkpoints.adapter_config import read_adapter_config
     from foretell.checkpoints.source import find_source
 
     find_source(trunk)
     if heads is not None:
         read_adapter_config(heads)
+    share_busy_cores()
 
 
 def load_model(trunk: str, heads: str | None = None, dtype: DtypeName = "auto", pack: bool = True) -> MTPModel:

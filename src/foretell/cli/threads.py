@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+from foretell.analysis.environment import num_cores
 from foretell.cli.output import note
 
 _SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
@@ -25,8 +26,7 @@ def share_busy_cores() -> bool:
     """
     if "torch" in sys.modules or any(name in os.environ for name in _SETTINGS):
         return False
-    num_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    num_threads = min(num_threads, _own_limit() or num_threads)
+    num_threads = min(num_cores(), _own_limit() or num_cores())
     if num_threads == 1 or num_threads + _others_running() <= (os.cpu_count() or 1) + 0.5:
         return False
     os.environ["GOMP_SPINCOUNT"] = _SHORT_SPIN

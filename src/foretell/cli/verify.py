@@ -12,6 +12,7 @@ from foretell.cli.loading import check_depths, check_model, default_depths, load
 from foretell.cli.options import Depths, Dtype, Heads, Json, MaxTokens, NumPrompts, Prompts, parse_depths, switch
 from foretell.cli.output import check_json_target, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
+from foretell.cli.threads import share_busy_cores
 from foretell.errors import UsageError
 
 if TYPE_CHECKING:
@@ -110,6 +111,7 @@ def _equality(
 
 
 def _law(num_samples: int) -> list[LawResult]:
+    share_busy_cores()
     from foretell.analysis.law import check_sampling_law
 
     with progress() as bar:

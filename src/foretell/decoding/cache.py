@@ -8,6 +8,8 @@ from typing import Any
 import torch
 
 _FIRST_CAPACITY = 256
+_KEY_BLOCK = 64
+"""Entries a pass sees at a time; attention kernels work in such blocks."""
 
 
 class KVCache:
@@ -15,13 +17,13 @@ class KVCache:
 
     Entry i of slot s is valid for i < ``lengths[s]``. A pass writes behind the valid part; ``commit`` makes entries
     valid, and everything after them is thereby rewound. Buffers grow by doubling, up to ``max_length`` entries. The
-    last column is scratch: padded tokens of a pass are written there and never read. The keys a pass sees are rounded
-    up to a multiple of ``key_block`` entries (see DecodeStep).
+    last column is scratch: padded tokens of a pass are written there, or behind a single row's own, and never read.
+    A pass sees keys in whole blocks, so that the attention kernel, and how it rounds, depends on the text alone and
+    not on how far ahead a draft reaches.
     """
 
-    def __init__(self, num_slots: int, max_length: int, key_block: int = 1) -> None:
+    def __init__(self, num_slots: int, max_length: int) -> None:
         self.max_length = max_length
-        self._key_block = key_block
         self.lengths = [0] * num_slots
         self._capacity = min(max_length, _FIRST_CAPACITY)
         self._keys: list[torch.Tensor] = []
@@ -40,7 +42,7 @@ class KVCache:
         Returns the number of keys (S) every layer will see; masks must have that width.
         """
         needed = max(row[-1] + 1 for row in entries)
-        self._num_keys = min(-(-needed // self._key_block) * self._key_block, max(needed, self.max_length))
+        self._num_keys = min(_whole_blocks(needed), max(needed, self.max_length))
         self._grow(self._num_keys)
         padded = [[*row, *[self._capacity] * (num_nodes - len(row))] for row in entries]
         self._slots = list(slots)
@@ -96,10 +98,14 @@ class KVCache:
     def _grow(self, needed: int) -> None:
         if needed <= self._capacity:
             return
-        capacity = min(self.max_length, max(needed, 2 * self._capacity))
+        capacity = min(self.max_length, _whole_blocks(max(needed, 2 * self._capacity)))
         for buffers in (self._keys, self._values):
             for i, old in enumerate(buffers):
                 grown = old.new_zeros(old.shape[0], old.shape[1], capacity + 1, old.shape[3])
                 grown[:, :, : self._capacity] = old[:, :, : self._capacity]
                 buffers[i] = grown
         self._capacity = capacity
+
+
+def _whole_blocks(num_entries: int) -> int:
+    return -(-num_entries // _KEY_BLOCK) * _KEY_BLOCK

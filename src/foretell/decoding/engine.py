@@ -14,26 +14,20 @@ from foretell.decoding.sequence import Sequence
 from foretell.decoding.step import DecodeStep, StepTimes
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
-from foretell.models.packed import free_rows
 from foretell.types import Completion, Prompt
 
 
 class Engine:
     """Decodes with ``model``, at most ``max_batch`` rows at a time; rows join and leave between steps.
 
-    ``width`` is the least number of nodes a row has in a trunk pass (see DecodeStep); by default as many as cost no
-    more than one, so that half-precision texts do not depend on the depth where that is free.
     ``prefill_times`` and ``decode_times`` add up over all calls.
     """
 
-    def __init__(self, model: MTPModel, max_batch: int = 1, width: int | None = None) -> None:
+    def __init__(self, model: MTPModel, max_batch: int = 1) -> None:
         if isinstance(max_batch, bool) or not isinstance(max_batch, int) or max_batch < 1:
             raise UsageError(f"max_batch is {max_batch!r}; give an integer of at least 1")
-        if width is not None and (isinstance(width, bool) or not isinstance(width, int) or width < 1):
-            raise UsageError(f"width is {width!r}; give an integer of at least 1, or None for the default")
         self.model = model
         self.max_batch = max_batch
-        self.width = width or max(1, free_rows(model.trunk.output_head) // max_batch)
         self.prefill_times = StepTimes()
         self.decode_times = StepTimes()
 
@@ -102,7 +96,7 @@ class Engine:
         trunk, heads = self.model.trunk, self.model.heads
         drafting = heads is not None and any(row.depth for row in rows)
         drafter = HeadsDrafter(heads, num_slots, trunk.max_positions) if drafting and heads is not None else None
-        step = DecodeStep(trunk, drafter, num_slots, self.width)
+        step = DecodeStep(trunk, drafter, num_slots)
         waiting = list(enumerate(rows))[::-1]
         active: list[tuple[int, Sequence]] = []
         while waiting or active:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 
 from foretell.config import SamplingParams
+from foretell.errors import ForetellError
 from foretell.models.greedy import argmax
 
 
@@ -43,5 +46,7 @@ def draw(probs_V: torch.Tensor, generator: torch.Generator) -> int:
     # The inverse of the distribution function: one random number a token, twenty times faster than torch.multinomial
     # over 49,152 entries. u is below the total, so the entry found has some mass; the weights need not sum to one.
     mass_V = probs_V.to(generator.device).cumsum(-1, dtype=torch.float64)
+    if not 0 < float(mass_V[-1]) < math.inf:  # NaN too
+        raise ForetellError("the model's logits are not finite, so no token can be sampled; try --dtype float32")
     u = torch.rand(1, dtype=torch.float64, generator=generator, device=generator.device) * mass_V[-1]
     return min(int(torch.searchsorted(mass_V, u, right=True)), int(torch.searchsorted(mass_V, mass_V[-1])))

@@ -15,11 +15,9 @@ from foretell.decoding.sampling import filtered_probs
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.verify import verify_greedy, verify_sampled
 from foretell.models.greedy import argmax
+from foretell.models.packed import smallest_pass
 from foretell.models.trunk import Trunk
 from foretell.types import Draft, Verdict
-
-_KEY_BLOCK = 64
-"""Keys are added in blocks of this many, where passes have one width; attention kernels work in such blocks."""
 
 
 @dataclass
@@ -42,17 +40,16 @@ class StepTimes:
 class DecodeStep:
     """Owns the trunk's cache and the drafter; rows name their slot in both.
 
-    ``width``: the least number of nodes a row has in the trunk's pass; shorter rows are padded. In half precision a
-    matrix product rounds differently for another number of rows, so texts may part from plain decoding at a near tie.
-    With a width above the draft depth, and keys in blocks, every pass runs the same kernels at any depth, and a token's
-    logits do not depend on what was drafted beside it.
+    With packed 16-bit weights a single row has bit for bit the states and logits of plain decoding, whatever is drafted
+    (up to 7 tokens): keys come in whole blocks (KVCache), few queries are padded (models.attention), and no product has
+    fewer rows than ``smallest_pass``, because a product of one row may round otherwise than one of several.
     """
 
-    def __init__(self, trunk: Trunk, drafter: HeadsDrafter | None, num_slots: int, width: int = 1) -> None:
+    def __init__(self, trunk: Trunk, drafter: HeadsDrafter | None, num_slots: int) -> None:
         self.trunk = trunk
         self.drafter = drafter
-        self.width = width
-        self.cache = KVCache(num_slots, trunk.max_positions, key_block=_KEY_BLOCK if width > 1 else 1)
+        self.cache = KVCache(num_slots, trunk.max_positions)
+        self._width = smallest_pass(trunk.output_head) if num_slots == 1 else 1
 
     def admit(self, row: Sequence, slot: int) -> None:
         """Give a new row a slot; its whole prompt is pending."""
@@ -77,7 +74,7 @@ class DecodeStep:
         pending = [row.tokens_from(start) for row, start in zip(rows, starts, strict=True)]
         nodes = [[*p, *draft.token_ids] for p, draft in zip(pending, drafts, strict=True)]
         pass_input = PassInput.build(
-            self.cache, [row.slot for row in rows], starts, [len(n) for n in nodes], self.trunk.device, self.width
+            self.cache, [row.slot for row in rows], starts, [len(n) for n in nodes], self.trunk.device, self._width
         )
         states = self.trunk.states(
             self.trunk.embed(pass_input.pad_ids(nodes)),
@@ -88,6 +85,7 @@ class DecodeStep:
         )
         # Only the root and the drafts are judged; a prompt's other tokens need no logits.
         judged = [(b, len(p) - 1 + k) for b, p in enumerate(pending) for k in range(len(drafts[b].token_ids) + 1)]
+        judged += judged[:1] * (self._width - len(judged))
         row_index, node_index = torch.tensor(judged, device=self.trunk.device).unbind(1)
         logits_MV = self.trunk.project(states.post_BTD[row_index, node_index])
         verdicts = self._verify(rows, drafts, logits_MV)

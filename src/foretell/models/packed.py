@@ -14,9 +14,6 @@ from torch import nn
 _TYPICAL_ROWS = 4
 """Row count the packed layout is chosen for: the nodes of a decode step."""
 
-_FREE_ROWS = 8
-"""Rows that a packed half-precision product takes in the time of one (docs/log.md has the curve)."""
-
 
 class PackedLinear(nn.Module):
     """Inference-only stand-in for nn.Linear. ``weight`` stays reachable (tied embedding, draft vocabulary, saving)."""
@@ -52,9 +49,12 @@ def can_pack(dtype: torch.dtype, device: torch.device) -> bool:
     return dtype == torch.float32
 
 
-def free_rows(linear: nn.Module) -> int:
-    """How many rows ``linear`` multiplies in about the time of one: 1 where its weights are not packed, or not bf16."""
-    return _FREE_ROWS if isinstance(linear, PackedLinear) and linear.weight.dtype == torch.bfloat16 else 1
+def smallest_pass(linear: nn.Module) -> int:
+    """Least number of rows with which each row of ``linear``'s product rounds alike; 1 where no number is sure to.
+
+    A packed 16-bit product of one row runs another kernel than one of several on some CPUs.
+    """
+    return 2 if isinstance(linear, PackedLinear) and linear.weight.dtype.itemsize == 2 else 1
 
 
 def pack_linears(module: nn.Module) -> int:
