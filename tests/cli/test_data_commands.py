@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -70,6 +71,30 @@ def test_inspect_prints_what_it_finds(run: Any, folders: Path, tmp_path: Path) -
     assert ran.code == 0 and "kind: adapter" in ran.out and "  num_depths: 3" in ran.out
     assert json.loads((tmp_path / "out.json").read_text())["kind"] == "adapter"
     assert "architecture: LlamaForCausalLM" in run("inspect", folders / "random").out
+
+
+@pytest.mark.parametrize(
+    ("training", "shown"),
+    [
+        ({"recipe": {"trunk": "t"}, "rate": 0.0002, "num_steps": 12345}, ["rate: 0.0002", "num_steps: 12345"]),
+        ({"held_out": {"depths": [{"depth": 1, "agreement": 0.56683, "overlap": None}]}}, ["depth 1: agreement 0.567"]),
+        ({"held_out": "none"}, ["held_out: none"]),
+        ({"held_out": {"depths": [{"x": 1}]}}, ["agreement n/a"]),
+        ({"held_out": {"depths": 3}}, ["depths: 3"]),
+    ],
+)
+def test_inspect_shows_training_in_brief(
+    run: Any, folders: Path, tmp_path: Path, training: dict[str, Any], shown: list[str]
+) -> None:
+    """Whatever another tool has written there; the recipe is in the JSON alone."""
+    adapter = shutil.copytree(folders / "right", tmp_path / "adapter")
+    config = json.loads((adapter / "mtp_config.json").read_text())
+    (adapter / "mtp_config.json").write_text(json.dumps({**config, "training": training}))
+    ran = run("inspect", adapter, "--json", tmp_path / "out.json")
+    assert ran.code == 0 and "recipe" not in ran.out
+    for line in shown:
+        assert line in ran.out
+    assert json.loads((tmp_path / "out.json").read_text())["training"] == training
 
 
 @pytest.mark.parametrize(

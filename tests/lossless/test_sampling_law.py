@@ -255,6 +255,17 @@ def test_invalid_values_are_refused_by_name(field: str, values: tuple[Any, ...])
         assert caught.value.field == field
 
 
+def test_settings_of_rows_in_one_batch_do_not_mix(dist_model: MTPModel) -> None:
+    """Greedy rows between rows sampled in two ways, in turns: each text is that of the row alone."""
+    kinds: list[dict[str, Any]] = [{"temperature": 0.0}, {"temperature": 1.0}, {"temperature": 0.5, "top_k": 2}]
+    each = [SamplingParams(max_tokens=12, seed=i, **kinds[i % 3]) for i in range(18)]
+    for depth in (0, 3):
+        together = Engine(dist_model, max_batch=18).generate([[TOKENS[0]]] * 18, each, depth=depth)
+        for params, done in zip(each, together, strict=True):
+            [alone] = Engine(dist_model).generate([[TOKENS[0]]], params, depth=depth)
+            assert done.token_ids == alone.token_ids
+
+
 # Seeds
 
 
