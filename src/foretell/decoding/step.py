@@ -41,8 +41,8 @@ class DecodeStep:
     """Owns the trunk's cache and the drafter; rows name their slot in both.
 
     With packed 16-bit weights a single row has bit for bit the states and logits of plain decoding, whatever is drafted
-    (up to 7 tokens): keys come in whole blocks (KVCache), few queries are padded (models.attention), and no product has
-    fewer rows than ``smallest_pass``, because a product of one row may round otherwise than one of several.
+    (up to 31 tokens): keys come in whole blocks (KVCache), no pass has fewer nodes than ``smallest_pass``, and no
+    projection fewer rows, because kernels for one row may round otherwise than those for several.
     """
 
     def __init__(self, trunk: Trunk, drafter: HeadsDrafter | None, num_slots: int) -> None:

@@ -13,7 +13,6 @@ from transformers import AttentionInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
 NAME = "foretell"
-_QUERY_BLOCK = 8
 
 
 def grouped_attention(
@@ -36,16 +35,13 @@ def grouped_attention(
     num_rows, num_heads, num_queries, head_dim = query.shape
     num_kv_heads, num_keys = key.shape[1], key.shape[2]
     groups = num_heads // num_kv_heads
-    padded = _padded(query)
     if attention_mask is None:
         attention_mask = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device).tril(
             num_keys - num_queries
         )[None, None]
-    if padded > num_queries:
-        query, attention_mask = (_repeat_last(t, padded) for t in (query, attention_mask))
-    query = query.reshape(num_rows, num_kv_heads, groups * padded, head_dim)
+    query = query.reshape(num_rows, num_kv_heads, groups * num_queries, head_dim)
     if groups > 1:
-        shape = (attention_mask.shape[0], 1, groups, padded, num_keys)
+        shape = (attention_mask.shape[0], 1, groups, num_queries, num_keys)
         attention_mask = attention_mask.unsqueeze(2).expand(shape).flatten(2, 3)
     if softcap is None:
         out = F.scaled_dot_product_attention(query, key, value, attention_mask, dropout_p=dropout, scale=scaling)
@@ -53,24 +49,8 @@ def grouped_attention(
         scores = query @ key.transpose(-1, -2) * (scaling if scaling is not None else head_dim**-0.5)
         scores = (softcap * torch.tanh(scores / softcap)).masked_fill(~attention_mask, float("-inf"))
         out = scores.float().softmax(-1).to(value.dtype) @ value
-    out = out.reshape(num_rows, num_heads, padded, value.shape[-1])[:, :, :num_queries]
+    out = out.reshape(num_rows, num_heads, num_queries, value.shape[-1])
     return out.transpose(1, 2).contiguous(), None
-
-
-def _padded(query: torch.Tensor) -> int:
-    """Queries to compute: in 16-bit types on a CPU never fewer than a block, so that each rounds alike at any number.
-
-    For one row of text only; with several, a block of queries each would cost more than it is worth.
-    """
-    num_rows, _, num_queries, _ = query.shape
-    few = num_rows == 1 and query.device.type == "cpu" and query.dtype.itemsize == 2
-    return max(num_queries, _QUERY_BLOCK) if few else num_queries
-
-
-def _repeat_last(tensor: torch.Tensor, num_queries: int) -> torch.Tensor:
-    """(B, heads, N, d) -> (B, heads, num_queries, d), the last query again and again."""
-    missing = num_queries - tensor.shape[2]
-    return torch.cat([tensor, tensor[:, :, -1:].expand(-1, -1, missing, -1)], dim=2)
 
 
 def register() -> None:
