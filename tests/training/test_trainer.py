@@ -16,7 +16,7 @@ from safetensors.torch import load_file
 from foretell.checkpoints.adapter import load_adapter
 from foretell.errors import CheckpointError, DataError, ForetellError, UsageError
 from foretell.models.trunk import Trunk
-from foretell.training import trainer
+from foretell.training import arguments, trainer
 from foretell.training.recipe import Recipe, load_recipe
 from foretell.training.trainer import TrainReport, train
 from tests.fixtures import byte_tokenizer, tiny_llama
@@ -403,7 +403,7 @@ def test_precision_where_torch_lacks_the_questions(monkeypatch: pytest.MonkeyPat
     """They are private functions of torch, and missing in builds without oneDNN."""
     monkeypatch.setattr(torch.ops, "mkldnn", SimpleNamespace())
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert trainer._bf16(change(recipe, precision="auto")) is False
+    assert arguments.computes_in_bf16(change(recipe, precision="auto")) is False
 
 
 def test_the_trunk_is_loaded_where_the_trainer_trains(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
@@ -422,8 +422,8 @@ def test_the_trunk_is_loaded_where_the_trainer_trains(monkeypatch: pytest.Monkey
 
 
 def test_one_gpu_a_process(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
-    monkeypatch.setattr(trainer, "TrainingArguments", lambda **_: SimpleNamespace(n_gpu=4))
-    assert trainer._arguments(recipe, Path(recipe.run_dir), bf16=False)._n_gpu == 1
+    monkeypatch.setattr(arguments, "TrainingArguments", lambda **_: SimpleNamespace(n_gpu=4))
+    assert arguments.training_arguments(recipe, Path(recipe.run_dir), bf16=False)._n_gpu == 1
 
 
 def test_rows_with_nothing_to_learn_are_named(recipe: Recipe) -> None:
@@ -443,9 +443,9 @@ def test_rows_with_nothing_to_learn_are_named(recipe: Recipe) -> None:
 
 def test_tensorboard_where_it_is_installed(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
     for installed in (True, False):
-        monkeypatch.setattr(trainer, "is_tensorboard_available", lambda installed=installed: installed)
-        arguments = trainer._arguments(recipe, Path(recipe.run_dir), bf16=False)
-        assert arguments.report_to == ["tensorboard"] * installed
+        monkeypatch.setattr(arguments, "is_tensorboard_available", lambda installed=installed: installed)
+        found = arguments.training_arguments(recipe, Path(recipe.run_dir), bf16=False)
+        assert found.report_to == ["tensorboard"] * installed
 
 
 # What is refused, before anything is trained

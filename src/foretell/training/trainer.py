@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_model
-from transformers import TrainingArguments
-from transformers.integrations import is_tensorboard_available
 
 from foretell.checkpoints.adapter import check_target, load_adapter, read_adapter_config, save_adapter
 from foretell.checkpoints.load import load_trunk
@@ -21,6 +19,7 @@ from foretell.errors import DataError, UsageError
 from foretell.models.sequential import SequentialHeads
 from foretell.models.trunk import Trunk
 from foretell.training import run_dir as runs
+from foretell.training.arguments import computes_in_bf16, training_arguments
 from foretell.training.data import PackedRows, choose_draft_vocab, pack, read_documents, split_held_out
 from foretell.training.heads_trainer import HeadsOnFrozenTrunk, HeadsTrainer, JsonlMetrics, RowsDataset, collate
 from foretell.training.objective import count_valid
@@ -73,7 +72,7 @@ def train(
     if recipe.init_from:
         recipe = replace(recipe, heads=read_adapter_config(recipe.init_from).heads)
         check_weights(recipe.objective, recipe.heads.num_depths, recipe.init_from)
-    bf16 = _bf16(recipe)
+    bf16 = computes_in_bf16(recipe)
     dtype = recipe.dtype if recipe.dtype != "auto" else ("bfloat16" if bf16 else "float32")
     say("loading the trunk", 0, 1)
     trunk = load_trunk(recipe.trunk, dtype=dtype, device="cuda" if torch.cuda.is_available() else "cpu")
@@ -110,7 +109,7 @@ def train(
         else:
             trainer = HeadsTrainer(
                 model=model,
-                args=_arguments(recipe, run_dir, bf16),
+                args=training_arguments(recipe, run_dir, bf16),
                 train_dataset=RowsDataset(rows, cache),
                 data_collator=collate,
                 callbacks=[JsonlMetrics(run_dir / "metrics.jsonl")],
@@ -177,45 +176,3 @@ def _cache(recipe: Recipe, trunk: Trunk, rows: PackedRows, run_dir: Path, say: P
     cache = StateCache(folder, trunk, rows)
     cache.fill(on_progress=lambda done, total: say("computing trunk states", done, total))
     return cache
-
-
-def _bf16(recipe: Recipe) -> bool:
-    if recipe.dtype == "bfloat16" or recipe.train.precision != "auto":
-        return "bfloat16" in (recipe.dtype, recipe.train.precision)
-    if torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported()
-    try:
-        return bool(torch.ops.mkldnn._is_mkldnn_bf16_supported()) and torch.cpu._is_amx_tile_supported()
-    except (AttributeError, RuntimeError):  # a torch built without oneDNN, or one that renamed these
-        return False
-
-
-def _arguments(recipe: Recipe, run_dir: Path, bf16: bool) -> TrainingArguments:
-    train = recipe.train
-    arguments = TrainingArguments(
-        output_dir=str(run_dir),
-        num_train_epochs=train.epochs,
-        max_steps=train.max_steps or -1,
-        per_device_train_batch_size=train.batch_rows,
-        gradient_accumulation_steps=train.accumulation,
-        learning_rate=train.learning_rate,
-        lr_scheduler_type="cosine",
-        warmup_steps=train.warmup_ratio,
-        weight_decay=train.weight_decay,
-        max_grad_norm=train.max_grad_norm,
-        adam_beta2=0.95,
-        bf16=bf16,
-        use_cpu=not torch.cuda.is_available(),
-        logging_steps=train.log_steps,
-        save_steps=train.save_steps,
-        save_total_limit=2,
-        seed=train.seed,
-        data_seed=train.seed,
-        report_to=["tensorboard"] if is_tensorboard_available() else [],
-        remove_unused_columns=False,
-        label_names=[],
-        dataloader_num_workers=0,
-        dataloader_pin_memory=False,
-    )
-    arguments._n_gpu = min(arguments.n_gpu, 1)  # the trunk is on one: DataParallel would send heads to the others
-    return arguments
