@@ -187,6 +187,11 @@ def test_the_trunks_final_norm_is_not_stored(tmp_path: Path) -> None:
     )
 
 
+def test_whoever_may_read_the_config_may_read_the_tensors(script: tuple[Trunk, Path]) -> None:
+    modes = [(script[1] / name).stat().st_mode for name in ("mtp.safetensors", "mtp_config.json")]
+    assert modes[0] == modes[1]
+
+
 # What is refused
 
 

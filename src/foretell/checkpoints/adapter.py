@@ -9,6 +9,7 @@ stored.
 from __future__ import annotations
 
 import json
+import shutil
 import warnings
 from dataclasses import asdict
 from os import PathLike
@@ -81,6 +82,7 @@ def save_adapter(
     with written_whole(target) as fresh:
         save_file(tensors, fresh / TENSOR_FILE, metadata={"format": "pt"})
         (fresh / CONFIG_FILE).write_text(text, encoding="utf-8")
+        shutil.copymode(fresh / CONFIG_FILE, fresh / TENSOR_FILE)  # safetensors lets only the owner read
 
 
 def check_target(folder: str | PathLike[str], overwrite: bool) -> None:
