@@ -24,10 +24,10 @@ def test_distill_writes_answers_and_goes_on(run: Any, folders: Path, prompts: Pa
 def test_distill_says_how_far_it_is_where_there_is_no_terminal(
     run: Any, monkeypatch: pytest.MonkeyPatch, folders: Path, prompts: Path, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("foretell.cli.distill._NOTE_EVERY_S", 0.0)
+    monkeypatch.setattr("foretell.cli.progress._NOTE_EVERY_S", 0.0)
     sampling = ("--temperature", 1, "--top-k", 5, "--min-p", 0.1, "--max-tokens", 4)
     ran = run("distill", folders / "random", prompts, tmp_path / "answers.jsonl", *sampling)
-    assert "1 of 3 prompts answered (4 tokens) ..." in ran.err and "3 of 3 prompts answered (12 tokens)" in ran.err
+    assert "answers (4 tokens): 1 of 3 ..." in ran.err and "answers (12 tokens): 3 of 3 ..." in ran.err
     record = json.loads((tmp_path / "answers.jsonl").read_text().splitlines()[0])
     assert (record["temperature"], record["top_k"], record["min_p"], record["trunk"]) == (1.0, 5, 0.1, "random")
 

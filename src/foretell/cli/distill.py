@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -15,9 +14,6 @@ from foretell.cli.options import Dtype, Json, MaxTokens, Model
 from foretell.cli.output import check_json_target, note, progress, write_json
 from foretell.cli.prompts import check_prompts
 from foretell.config import SamplingParams
-
-_NOTE_EVERY_S = 30.0
-"""Where no terminal shows the bar, a line says so often how far it is."""
 
 
 def distill(
@@ -63,14 +59,9 @@ def distill(
     loaded = load_model(model, None, dtype)
     with progress() as bar:
         task = bar.add_task("answers", total=None)
-        noted_at = time.monotonic()
 
         def show(num_done: int, num_total: int, num_tokens: int) -> None:
-            nonlocal noted_at
             bar.update(task, completed=num_done, total=num_total, description=f"answers ({num_tokens:,} tokens)")
-            if bar.disable and time.monotonic() - noted_at >= _NOTE_EVERY_S:
-                noted_at = time.monotonic()
-                note(f"{num_done:,} of {num_total:,} prompts answered ({num_tokens:,} tokens) ...")
 
         report = run(loaded, prompts, output, params, max_batch=batch, limit=limit, on_answer=show)
     note(

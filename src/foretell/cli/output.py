@@ -31,27 +31,10 @@ def results() -> Console:
 
 
 def progress() -> Progress:
-    """Progress bar on stderr; gone when done, and silent where stderr is no terminal."""
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    """Progress on stderr; rich is imported when the first long job begins."""
+    from foretell.cli.progress import ProgressOrNotes
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    console = Console(stderr=True)
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
+    return ProgressOrNotes()
 
 
 def check_json_target(path: Path | None) -> None:
