@@ -5,8 +5,11 @@ Names are imported on first use, so that ``import foretell`` and the command lin
 
 from __future__ import annotations
 
+import warnings
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from foretell.threads import BUSY, share_busy_cores
 
 if TYPE_CHECKING:
     from foretell.checkpoints.load import load
@@ -39,6 +42,8 @@ def __getattr__(name: str) -> Any:
             return "0+source"
     if name not in _HOMES:
         raise AttributeError(f"module 'foretell' has no attribute {name!r}; it has {', '.join(__all__)}")
+    if name in ("Engine", "load") and share_busy_cores():
+        warnings.warn(BUSY, stacklevel=2)
     value = getattr(import_module(_HOMES[name]), name)
     globals()[name] = value
     return value

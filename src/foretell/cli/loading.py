@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from foretell.cli.options import DtypeName
 from foretell.cli.output import note
-from foretell.cli.threads import share_busy_cores
 from foretell.errors import UsageError
+from foretell.threads import BUSY, share_busy_cores
 
 if TYPE_CHECKING:
     import torch
@@ -28,7 +28,8 @@ def check_model(trunk: str, heads: str | None = None) -> None:
     find_source(trunk)
     if heads is not None:
         read_adapter_config(heads)
-    share_busy_cores()
+    if share_busy_cores():
+        note(BUSY)
 
 
 def load_model(trunk: str, heads: str | None = None, dtype: DtypeName = "auto", pack: bool = True) -> MTPModel:
@@ -85,6 +86,8 @@ def resolve_depth(model: MTPModel, depth: int | None, heads: str | None) -> int:
     if depth is None:
         depth = trained if heads is not None else 0
     check_depths(model, [depth], "--depth")
+    if depth > trained:
+        note(f"hint: these heads were trained to depth {trained}; deeper guesses are seldom right and cost time")
     if trained and depth == 0:
         note(f"hint: this model has heads, but depth 0 leaves them unused; --depth {trained} drafts with them")
     return depth

@@ -10,10 +10,10 @@ from cyclopts.validators import Number
 from foretell.cli.assets import prompt_files
 from foretell.cli.loading import check_depths, check_model, default_depths, load_model
 from foretell.cli.options import Depths, Dtype, Heads, Json, MaxTokens, NumPrompts, Prompts, parse_depths, switch
-from foretell.cli.output import check_json_target, progress, results, write_json
+from foretell.cli.output import check_json_target, note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
-from foretell.cli.threads import share_busy_cores
 from foretell.errors import UsageError
+from foretell.threads import BUSY, share_busy_cores
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -111,7 +111,8 @@ def _equality(
 
 
 def _law(num_samples: int) -> list[LawResult]:
-    share_busy_cores()
+    if share_busy_cores():
+        note(BUSY)
     from foretell.analysis.law import check_sampling_law
 
     with progress() as bar:

@@ -124,6 +124,8 @@ def train(
         with torch.autocast(trunk.device.type, dtype=torch.bfloat16, enabled=bf16):
             probed = probe_documents(heads, held_out[:400], recipe.data.max_length)
         report.held_out = probed.as_dict()
+    if report.num_steps == resumed_at and output.is_dir():
+        return report  # the adapter is there, with the record of the run that made it
     summary = {**report.as_dict(), "recipe": asdict(recipe)}
     save_adapter(heads, output, training=summary, overwrite=overwrite or resume)
     return report

@@ -11,16 +11,16 @@ import sys
 import time
 from pathlib import Path
 
-from foretell.analysis.environment import num_cores
-from foretell.cli.output import note
-
 _SETTINGS = ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY")
 _SHORT_SPIN = "2000"
 _SAMPLES, _PAUSE_S = 5, 0.006
 
 
+BUSY = "other processes keep this machine busy: threads yield to them, and speeds will be lower than it can do alone"
+
+
 def share_busy_cores() -> bool:
-    """Let threads yield where other processes need some of the cores they run on, and say so; True if so.
+    """Let threads yield where other processes need some of the cores they run on; True if so.
 
     To be called before torch is imported: its OpenMP reads the setting once. A setting of the user's own stays.
     """
@@ -30,8 +30,12 @@ def share_busy_cores() -> bool:
     if num_threads == 1 or num_threads + _others_running() <= (os.cpu_count() or 1) + 0.5:
         return False
     os.environ["GOMP_SPINCOUNT"] = _SHORT_SPIN
-    note("other processes keep this machine busy: threads yield to them, and speeds will be lower than it can do alone")
     return True
+
+
+def num_cores() -> int:
+    """Cores this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def _own_limit() -> int | None:

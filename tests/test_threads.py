@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from foretell.cli import threads
+from foretell import threads
 
 
 @pytest.fixture(autouse=True)
@@ -31,11 +31,10 @@ def test_threads_spin_on_an_idle_machine(monkeypatch: pytest.MonkeyPatch) -> Non
     assert "GOMP_SPINCOUNT" not in os.environ
 
 
-def test_threads_yield_beside_other_work(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_threads_yield_beside_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
     others(monkeypatch, 1.0)
     assert threads.share_busy_cores()
     assert os.environ["GOMP_SPINCOUNT"] == "2000"
-    assert "busy" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
