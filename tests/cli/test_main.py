@@ -131,3 +131,14 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     process.stdout.close()
     errors = process.stderr.read()
     assert (process.wait(60), errors) == (141, b"")
+
+
+def test_ctrl_c_inside_a_command_is_said(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The command-line library would end the process without a word."""
+
+    def interrupted(path: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("foretell.checkpoints.inspect.inspect_checkpoint", interrupted)
+    ran = run("inspect", "x")
+    assert (ran.code, ran.err) == (130, "error: interrupted\n")

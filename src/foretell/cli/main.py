@@ -47,6 +47,7 @@ app = App(
     result_action="return_value",
     exit_on_error=False,
     print_error=False,
+    suppress_keyboard_interrupt=False,
 )
 _COMMANDS: tuple[Callable[..., int | None], ...] = (demo, generate, verify, bench, distill, train, probe, inspect)
 for _place, _command in enumerate(_COMMANDS):
