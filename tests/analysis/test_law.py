@@ -37,8 +37,8 @@ def test_samples_keep_the_law_and_seeds_repeat() -> None:
 
 
 def test_accepting_every_draft_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    def accept_all(draft: Draft, logits_KV: torch.Tensor, params: object, generator: object) -> Verdict:
-        return Verdict(len(draft.token_ids), int(logits_KV[-1].argmax()), True)
+    def accept_all(draft: Draft, probs_KV: torch.Tensor, generator: object) -> Verdict:
+        return Verdict(len(draft.token_ids), int(probs_KV[-1].argmax()), True)
 
     monkeypatch.setattr(step, "verify_sampled", accept_all)
     assert not any(law.passed for law in check_sampling_law(500, depths=[1]) if law.settings == {"temperature": 1.0})
