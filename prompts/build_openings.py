@@ -17,9 +17,9 @@ import re
 from pathlib import Path
 
 import train_words as w
+from build_train import read_sections
 from check_disjoint import HeldOut
 
-FOLDER = Path(__file__).parent
 SHARES = {"chat.chat": 45, "code.chat": 18, "code.raw": 14, "structured.chat": 12, "structured.raw": 11}
 DEFAULT_SYSTEM = "You are a helpful AI assistant named SmolLM, trained by Hugging Face"
 SYSTEM_SHARE = 0.12
@@ -27,27 +27,16 @@ UNFINISHED_SHARE = 0.3
 """Of user turns that did not end in time: the share kept, cut after the last whole sentence."""
 
 
-def read_openings() -> dict[str, list[str]]:
-    """Sections of openings.txt; escapes undone."""
-    sections: dict[str, list[str]] = {}
-    current: list[str] = []
-    for line in (FOLDER / "openings.txt").read_text(encoding="utf-8").splitlines():
-        if re.fullmatch(r"\[\w+\.(chat|raw)\]", line):
-            current = sections.setdefault(line[1:-1], [])
-        elif line and not line.startswith(("# Beginnings that", "# [x.chat]")):
-            current.append("" if line == '""' else line.replace("\\n", "\n").rstrip(" "))
-    return sections
-
-
 def openings(count: int, seed: int) -> list[dict[str, object]]:
     """Every section's beginnings over and over, each time with another id, which is what seeds its sampling."""
     rng = random.Random(seed)
     made: list[dict[str, object]] = []
-    for section, lines in read_openings().items():
+    for section, lines in read_sections("openings.txt").items():
         domain, kind = section.split(".")
         wanted = round(count * SHARES[section] / 100)
         for number in range(wanted):
-            opening = lines[number % len(lines)]
+            line = lines[number % len(lines)]
+            opening = "" if line == '""' else line.rstrip(" ")
             record: dict[str, object] = {"id": f"self-{domain}-{kind}-{number:05d}", "domain": domain}
             record["opening"] = opening
             if kind == "chat":
@@ -84,7 +73,7 @@ def prompt_of(record: dict[str, object], rng: random.Random) -> dict[str, object
 
 
 def prompts(sampled: list[Path], seed: int) -> list[dict[str, object]]:
-    """All usable prompts, exact repeats and overlaps with held-out prompts left out, in the order of their ids."""
+    """All usable prompts, exact repeats and overlaps with held-out prompts left out; shuffled."""
     rng = random.Random(seed)
     held_out, seen = HeldOut(), set()
     records = [json.loads(line) for path in sampled for line in path.read_text(encoding="utf-8").splitlines()]

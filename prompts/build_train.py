@@ -24,10 +24,10 @@ Prompt = dict[str, object]
 MAX_CHARS = 1200
 
 
-def read_templates() -> dict[str, list[str]]:
-    """Read the sections of train_templates.txt, one template a line, and undo the escapes."""
+def read_sections(name: str) -> dict[str, list[str]]:
+    """Read the sections of a text file here, one entry a line below two lines of comment, and undo the escapes."""
     sections: dict[str, list[str]] = {}
-    lines = Path(__file__).with_name("train_templates.txt").read_text(encoding="utf-8").splitlines()
+    lines = Path(__file__).with_name(name).read_text(encoding="utf-8").splitlines()
     current: list[str] = []
     for line in lines[2:]:
         if re.fullmatch(r"\[[a-z._]+\]", line):
@@ -37,7 +37,7 @@ def read_templates() -> dict[str, list[str]]:
     return sections
 
 
-TEMPLATES = read_templates()
+TEMPLATES = read_sections("train_templates.txt")
 
 
 class Slots(dict[str, object]):

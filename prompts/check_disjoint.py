@@ -49,6 +49,11 @@ def overlap(a: list[str], b: list[str]) -> bool:
     return a == b or not runs(a, length).isdisjoint(runs(b, length))
 
 
+def _keys(words: list[str]) -> set[tuple[str, ...]]:
+    """Every kind of overlap shares at least three words in a row, or both texts are that short and equal."""
+    return runs(words, min(MIN_CONTAINED, max(len(words), 1)))
+
+
 class HeldOut:
     """The held-out prompts, found by any three words in a row."""
 
@@ -63,15 +68,14 @@ class HeldOut:
                     self._add(name, normalised(turn))
 
     def _add(self, name: str, words: list[str]) -> None:
-        for run in runs(words, min(MIN_CONTAINED, max(len(words), 1))):
+        for run in _keys(words):
             self._by_run[run].add(len(self._turns))
         self._turns.append((name, words))
 
     def overlaps(self, text: str) -> list[str]:
         """Names of the held-out prompts that ``text`` is too close to."""
-        # Every kind of overlap shares at least three words in a row, or both texts are that short and equal.
         words = normalised(text)
-        near = {i for run in runs(words, min(MIN_CONTAINED, max(len(words), 1))) for i in self._by_run.get(run, ())}
+        near = {i for run in _keys(words) for i in self._by_run.get(run, ())}
         return sorted({self._turns[i][0] for i in near if overlap(words, self._turns[i][1])})
 
 
