@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from foretell.training.recipe import load_recipe
+from foretell.training.recipe_file import load_recipe
 from tests.docs.conftest import ROOT
 from tests.docs.snippets import Snippet, snippets
 

@@ -17,7 +17,8 @@ from foretell.checkpoints.adapter import load_adapter
 from foretell.errors import CheckpointError, DataError, ForetellError, UsageError
 from foretell.models.trunk import Trunk
 from foretell.training import arguments, trainer
-from foretell.training.recipe import Recipe, load_recipe
+from foretell.training.recipe import Recipe
+from foretell.training.recipe_file import load_recipe
 from foretell.training.trainer import TrainReport, train
 from tests.fixtures import byte_tokenizer, tiny_llama
 

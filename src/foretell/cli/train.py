@@ -33,7 +33,7 @@ def train(
     """
     check_json_target(json)
     from foretell.cli.probe import print_depths
-    from foretell.training.recipe import load_recipe
+    from foretell.training.recipe_file import load_recipe
 
     loaded = load_recipe(recipe)
     check_model(loaded.trunk, loaded.init_from or None)

@@ -24,7 +24,8 @@ from foretell.training.data import PackedRows, choose_draft_vocab, pack, read_do
 from foretell.training.heads_trainer import HeadsOnFrozenTrunk, HeadsTrainer, JsonlMetrics, RowsDataset, collate
 from foretell.training.objective import count_valid
 from foretell.training.probe import probe_documents
-from foretell.training.recipe import Recipe, check_weights
+from foretell.training.recipe import Recipe
+from foretell.training.recipe_file import check_weights
 from foretell.training.states import StateCache, room_for
 
 Progress = Callable[[str, int, int], None]
