@@ -10,13 +10,14 @@ from typing import Any, Literal
 
 import torch
 import transformers
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from foretell.config import HeadsConfig
+from foretell.models.build import build_heads
 from foretell.models.sequential import SequentialHeads
 from foretell.models.trunk import Trunk
+from foretell.training.tokenizer import byte_tokenizer as tokenizer_of_bytes
 
 VOCAB_SIZE = 260
 EOS = 256
@@ -24,15 +25,10 @@ PAD = 257
 
 
 def byte_tokenizer(chat_template: str | None = None) -> PreTrainedTokenizerFast:
-    """Byte-level BPE without merges: 256 byte tokens, `<eos>` = 256, `<pad>` = 257; an emoji is 4 tokens."""
-    vocab = {char: i for i, char in enumerate(sorted(pre_tokenizers.ByteLevel.alphabet()))}
-    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    tokenizer.add_special_tokens(["<eos>", "<pad>"])
-    fast = PreTrainedTokenizerFast(tokenizer_object=tokenizer, eos_token="<eos>", pad_token="<pad>")
-    fast.chat_template = chat_template
-    return fast
+    """256 byte tokens, `<eos>` = 256, `<pad>` = 257; an emoji is 4 tokens."""
+    tokenizer = tokenizer_of_bytes()
+    tokenizer.chat_template = chat_template
+    return tokenizer
 
 
 def encode(text: str) -> list[int]:
@@ -107,6 +103,13 @@ def tiny_gemma2(**kw: Any) -> Any:
     return build(transformers.Gemma2Config(**values))
 
 
+def tiny_gpt2() -> Any:
+    """Learned positions, layers under another name: a trunk that only Medusa heads fit."""
+    sizes = dict(n_embd=32, n_layer=2, n_head=2, n_positions=64)
+    config = transformers.GPT2Config(vocab_size=VOCAB_SIZE, bos_token_id=None, eos_token_id=EOS, **sizes)
+    return build(config)
+
+
 ROUTED_EXPERTS = dict(
     moe_intermediate_size=32,
     n_routed_experts=4,
@@ -167,15 +170,14 @@ FAMILIES = {
 """Families that Trunk takes, by name."""
 
 
-def random_heads(trunk: Trunk, seed: int = 0, draft_ids: Sequence[int] | None = None, **config: Any) -> SequentialHeads:
-    """Heads with noise on every tensor, so that no part of them is an identity."""
+def random_heads(trunk: Trunk, seed: int = 0, draft_ids: Sequence[int] | None = None, **config: Any) -> Any:
+    """Heads, sequential unless ``kind`` says otherwise, with noise on every tensor, so that no part is an identity."""
     ids = None if draft_ids is None else torch.tensor(draft_ids)
     with torch.random.fork_rng(), torch.no_grad():
         torch.manual_seed(seed)
-        heads = SequentialHeads(trunk, HeadsConfig(**{"draft_vocab_size": len(draft_ids or ())} | config), ids)
+        heads = build_heads(trunk, HeadsConfig(**{"draft_vocab_size": len(draft_ids or ())} | config), ids)
         for parameter in heads.parameters():
-            if parameter.requires_grad:  # not a norm shared with the trunk
-                parameter.add_(torch.randn(parameter.shape).to(parameter) * 0.1)
+            parameter.add_(torch.randn(parameter.shape).to(parameter) * 0.1)
     return heads.eval().requires_grad_(False)
 
 
@@ -206,12 +208,30 @@ def dist_trunk(probs: Mapping[int, float], max_positions: int = 64) -> Trunk:
     return trunk
 
 
-def dist_heads(trunk: Trunk, probs: Mapping[int, float], **config: Any) -> SequentialHeads:
-    """Heads with their own output matrix that draw from ``probs`` at every depth and position."""
-    heads = scripted_heads(trunk, "perfect", own_output=True, **config)
-    assert heads.output is not None
-    _fill_distribution(heads.output.weight, probs)
+def dist_heads(trunk: Trunk, probs: Mapping[int, float], **config: Any) -> Any:
+    """Heads of any kind with their own output matrices that draw from ``probs`` at every depth and position."""
+    script = scripted_heads if config.get("kind", "sequential") == "sequential" else scripted_parallel_heads
+    heads = script(trunk, "perfect", own_output=True, **config)
+    for depth in range(1, heads.config.num_depths + 1):
+        _fill_distribution(heads.output_parameters(depth)[0], probs)
     return heads
+
+
+def scripted_parallel_heads(trunk: Trunk, kind_of_draft: Literal["perfect", "wrong"], **config: Any) -> Any:
+    """Parallel or Medusa heads on a ``script_trunk``: always right, or always one token late.
+
+    Every module is an identity, and its own output matrix says the token that comes k+1 steps later in the chain.
+    """
+    heads = build_heads(trunk, HeadsConfig(**{"own_output": True} | config))
+    successors = trunk.output_head.weight.detach()
+    with torch.no_grad():
+        for depth, module in enumerate(heads.modules_by_depth, start=1):
+            _blank(module)
+            if heads.config.kind == "parallel" and not heads.attends:
+                module.linear.weight.copy_(torch.eye(trunk.hidden_size))
+            num_steps = depth + (kind_of_draft == "perfect")
+            module.output.weight.copy_(torch.linalg.matrix_power(successors, num_steps))
+    return heads.eval().requires_grad_(False)
 
 
 def scripted_heads(

@@ -34,6 +34,8 @@ from tests.fixtures import (
 )
 
 CHAIN = ">hi😀!<eos>"
+LLAMA_LAYER = [f"{name}.weight" for name in ("input_layernorm", "post_attention_layernorm")]
+LLAMA_LAYER += [f"self_attn.{x}_proj.weight" for x in "qkvo"] + [f"mlp.{x}_proj.weight" for x in ("gate", "up", "down")]
 Tensors = dict[str, torch.Tensor]
 
 
@@ -50,7 +52,7 @@ def guesses(heads: Heads) -> list[int]:
     doc_ids = torch.zeros_like(ids)
     with torch.no_grad():
         first = heads.training_states(heads.trunk.text_states(ids, doc_ids), heads.trunk.embed(ids), doc_ids)[0]
-        return heads.project(first)[0].argmax(-1).tolist()
+        return heads.project(first, 1)[0].argmax(-1).tolist()
 
 
 @pytest.fixture
@@ -83,11 +85,21 @@ def refusal(trunk: Trunk, folder: Path, kind: type[CheckpointError] = Checkpoint
 # What is written
 
 
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-@pytest.mark.parametrize("unrolled", [True, False])
-def test_round_trip_keeps_every_value(tmp_path: Path, family: str, unrolled: bool) -> None:
+SEQUENTIAL: list[dict[str, Any]] = [{"unrolled": True}, {"unrolled": False}]
+PARALLEL: list[dict[str, Any]] = [
+    {"kind": "parallel", "hidden_source": "below"},
+    {"kind": "parallel", "own_output": True, "final_norm": "trunk"},
+    {"kind": "parallel", "block": "linear", "draft_ids": [2, 5, 256]},
+    {"kind": "medusa", "num_res_blocks": 2, "draft_ids": [2, 5, 256]},
+]
+CASES = [(family, kind) for family in sorted(FAMILIES) for kind in SEQUENTIAL]
+CASES += [(family, kind) for family in ("llama", "gemma2", "glm4_moe", "deepseek_v3") for kind in PARALLEL]
+
+
+@pytest.mark.parametrize(("family", "kind"), CASES, ids=str)
+def test_round_trip_keeps_every_value(tmp_path: Path, family: str, kind: dict[str, Any]) -> None:
     trunk = Trunk(FAMILIES[family]())
-    heads = random_heads(trunk, unrolled=unrolled, num_modules=1 if unrolled else 2, num_depths=2)
+    heads = random_heads(trunk, num_depths=2, **kind)
     save_adapter(heads, tmp_path / "a", {"steps": 7}, dtype=torch.float32)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -105,13 +117,50 @@ def test_names_on_disk_are_the_published_ones(tmp_path: Path) -> None:
     )
     save_adapter(heads, tmp_path / "a")
     stored = load_file(tmp_path / "a" / "mtp.safetensors")
-    layer = ["input_layernorm", "post_attention_layernorm"]
-    layer += [f"self_attn.{x}_proj" for x in "qkvo"] + [f"mlp.{x}_proj" for x in ("gate", "up", "down")]
-    parts = ["enorm", "hnorm", "eh_proj", "post_norm", *layer]
-    expected = {f"mtp.layers.{k}.{part}.weight" for k in range(2) for part in parts}
+    parts = [f"{name}.weight" for name in ("enorm", "hnorm", "eh_proj", "post_norm")] + LLAMA_LAYER
+    expected = {f"mtp.layers.{k}.{part}" for k in range(2) for part in parts}
     assert set(stored) == expected | {"mtp.output.weight", "mtp.draft_ids"}
     assert stored.pop("mtp.draft_ids").tolist() == [2, 5, 256]
     assert {tensor.dtype for tensor in stored.values()} == {torch.bfloat16}
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ({"kind": "parallel", "final_norm": "trunk"}, LLAMA_LAYER),
+        ({"kind": "parallel", "own_output": True}, [*LLAMA_LAYER, "post_norm.weight", "output.weight"]),
+        ({"kind": "parallel", "block": "linear"}, ["linear.weight", "post_norm.weight"]),
+        (
+            {"kind": "medusa", "num_res_blocks": 2},
+            [f"blocks.{j}.linear.{part}" for j in range(2) for part in ("weight", "bias")] + ["output.weight"],
+        ),
+    ],
+    ids=str,
+)
+def test_names_on_disk_of_heads_that_read_no_tokens(tmp_path: Path, kind: dict[str, Any], parts: list[str]) -> None:
+    """A tensor that is missing, unexpected or misshapen is refused by that name."""
+    trunk = Trunk(tiny_llama())
+    save_adapter(random_heads(trunk, num_depths=2, draft_ids=[2, 5, 256], **kind), tmp_path / "a")
+    family = "heads" if kind["kind"] == "medusa" else "layers"
+    names = {f"mtp.{family}.{k}.{part}" for k in range(2) for part in parts}
+    assert set(load_file(tmp_path / "a" / "mtp.safetensors")) == names | {"mtp.draft_ids"}
+    one, other = f"mtp.{family}.1.{parts[0]}", f"mtp.{family}.0.{parts[-1]}"
+    edit_tensors(tmp_path / "a", lambda t: {name: x for name, x in t.items() if name != one} | {"mtp.x": t[one]})
+    assert f"1 missing: {one}; 1 unexpected: mtp.x." in refusal(trunk, tmp_path / "a")
+    edit_tensors(tmp_path / "a", lambda t: {one: t.pop("mtp.x")} | t | {other: t[other][:2].clone()})
+    assert f"1 misshapen: {other} [" in refusal(trunk, tmp_path / "a")
+
+
+def test_settings_that_came_later_may_be_absent(tmp_path: Path) -> None:
+    """Adapters written before there were other kinds still load, with the meaning they had."""
+    trunk = Trunk(tiny_llama())
+    heads = random_heads(trunk)
+    save_adapter(heads, tmp_path / "a")
+    stored = json.loads((tmp_path / "a" / "mtp_config.json").read_text())["heads"]
+    edit_config(tmp_path / "a", heads={n: v for n, v in stored.items() if n not in ("block", "num_res_blocks")})
+    assert load_adapter(trunk, tmp_path / "a").config == heads.config
+    edit_config(tmp_path / "a", heads=stored | {"unrolled": None})
+    assert "wrong type: unrolled None" in refusal(trunk, tmp_path / "a")
 
 
 def test_transformers_reads_the_layout_and_gets_the_same_states(
@@ -174,7 +223,7 @@ def test_tied_embeddings_are_stored_by_nobody_and_shared_again(tmp_path: Path) -
     assert not any(tensor.shape == (260, 64) for tensor in load_file(tmp_path / "a" / "mtp.safetensors").values())
     assert loaded.trunk.output_head.weight.data_ptr() == trunk.model.get_input_embeddings().weight.data_ptr()
     hidden = torch.randn(3, 64)
-    assert torch.equal(loaded.project(hidden), heads.project(hidden))
+    assert torch.equal(loaded.project(hidden, 1), heads.project(hidden, 1))
 
 
 def test_the_trunks_final_norm_is_not_stored(tmp_path: Path) -> None:

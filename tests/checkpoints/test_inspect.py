@@ -34,6 +34,15 @@ def test_an_adapter(tmp_path: Path) -> None:
     assert plain["heads"]["concat"] == "embedding_first" and "claimed_heads" not in plain
 
 
+@pytest.mark.parametrize("kind", ["parallel", "medusa"])
+def test_an_adapter_of_another_kind_shows_the_settings_of_its_kind(tmp_path: Path, kind: str) -> None:
+    save_adapter(random_heads(Trunk(tiny_llama()), kind=kind, num_depths=4), tmp_path)
+    found = inspect_checkpoint(tmp_path)
+    assert found.heads and (found.heads["kind"], found.max_depth, found.problems) == (kind, 4, [])
+    assert not {"concat", "feedback"} & set(found.heads)
+    assert ("block" in found.heads, "num_res_blocks" in found.heads) == (kind == "parallel", kind == "medusa")
+
+
 @pytest.mark.parametrize("tied", [True, False])
 def test_a_trunk(tmp_path: Path, tied: bool) -> None:
     model = tiny_llama(tie_word_embeddings=tied)

@@ -287,6 +287,6 @@ def test_a_fresh_drafter_is_right(mode: str, depth: int, conventions: str) -> No
     text = torch.tensor([prompt + draft.token_ids])
     doc_ids = torch.zeros_like(text)
     states = heads.training_states(trunk.text_states(text, doc_ids), trunk.embed(text), doc_ids)
-    for state, logits_V, token in zip(states, drafter.logits, draft.token_ids, strict=True):
-        torch.testing.assert_close(logits_V, heads.project(state[0, len(prompt) - 2]), rtol=1e-4, atol=1e-4)
+    for k, (state, logits_V, token) in enumerate(zip(states, drafter.logits, draft.token_ids, strict=True), start=1):
+        torch.testing.assert_close(logits_V, heads.project(state[0, len(prompt) - 2], k), rtol=1e-4, atol=1e-4)
         assert token == int(logits_V.argmax())

@@ -10,6 +10,7 @@ import torch
 
 from foretell.decoding import engine
 from foretell.decoding.drafters import HeadsDrafter
+from foretell.decoding.parallel_drafter import ParallelDrafter
 from foretell.models.trunk import Trunk
 from foretell.types import Completion
 
@@ -30,9 +31,9 @@ def script_drafts(monkeypatch: pytest.MonkeyPatch, texts: Iterable[Completion], 
     known = {tuple(text.prompt_token_ids): text.token_ids for text in texts}
     is_right = QUALITIES[quality]
 
-    class ScriptedDrafter(HeadsDrafter):
+    class Scripted:
         def _choose(self, logits_BV: torch.Tensor, rows: list[Any], drafts: list[Any]) -> None:
-            super()._choose(logits_BV, rows, drafts)
+            super()._choose(logits_BV, rows, drafts)  # type: ignore[misc]
             for row, draft in zip(rows, drafts, strict=True):
                 text = known[tuple(row.prompt_token_ids)]
                 index = len(row.token_ids) + len(draft.token_ids) - 1
@@ -40,7 +41,8 @@ def script_drafts(monkeypatch: pytest.MonkeyPatch, texts: Iterable[Completion], 
                     right = text[index]
                     draft.token_ids[-1] = right if is_right(index) else (right + 1) % self.heads.trunk.vocab_size
 
-    monkeypatch.setattr(engine, "HeadsDrafter", ScriptedDrafter)
+    for drafter in (HeadsDrafter, ParallelDrafter):
+        monkeypatch.setattr(engine, drafter.__name__, type(drafter.__name__, (Scripted, drafter), {}))
 
 
 def assert_same_text(trunk: Trunk, prompt: list[int], expected: list[int], got: list[int]) -> None:

@@ -13,12 +13,20 @@ from foretell.decoding.engine import Engine
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from foretell.types import Completion
-from tests.fixtures import EOS, FAMILIES, encode, random_heads, script_trunk, scripted_heads
+from tests.fixtures import EOS, FAMILIES, encode, random_heads, script_trunk, scripted_heads, scripted_parallel_heads
 from tests.lossless.oracle import QUALITIES, assert_same_text, script_drafts
 
 UNROLLED = {"unrolled": True, "num_depths": 3}
 DISTINCT = {"unrolled": False, "num_modules": 3, "num_depths": 3}
 MODES = {"unrolled": UNROLLED, "distinct": DISTINCT}
+PARALLEL: dict[str, dict[str, Any]] = {  # read no tokens
+    "layer": {"kind": "parallel"},
+    "layer below": {"kind": "parallel", "hidden_source": "below", "own_output": True},
+    "linear": {"kind": "parallel", "block": "linear", "final_norm": "trunk"},
+    "medusa": {"kind": "medusa", "num_res_blocks": 2},
+    "medusa below": {"kind": "medusa", "hidden_source": "below", "draft_ids": list(range(0, 256, 2))},
+}
+KINDS = MODES | PARALLEL
 CASES = [
     (mode, depth, quality)
     for mode, max_depth in (("unrolled", 4), ("distinct", 3))
@@ -26,6 +34,10 @@ CASES = [
     for quality in sorted(QUALITIES)
     if quality != "random" or depth == 3
 ]
+CASES += [
+    (kind, depth, quality) for kind in PARALLEL for depth, quality in ((1, "wrong"), (2, "perfect"), (3, "mixed"))
+]
+CASES += [(kind, 3, quality) for kind in PARALLEL for quality in ("random", "wrong")]
 
 generator = torch.Generator().manual_seed(7)
 PROMPTS = [torch.randint(0, 256, (n,), generator=generator).tolist() for n in (30, 1, 3, 11)]
@@ -70,7 +82,7 @@ def test_depth_0_is_the_text_of_transformers(family: str) -> None:
 def test_every_quality_and_depth(monkeypatch: pytest.MonkeyPatch, mode: str, depth: int, quality: str) -> None:
     """Alone and in a batch of prompts of different length; accepted counts do not depend on the neighbours."""
     script_drafts(monkeypatch, plain_texts("llama"), quality)
-    heads = random_heads(trunk_of("llama"), **MODES[mode])
+    heads = random_heads(trunk_of("llama"), **KINDS[mode])
     alone, together = (generate("llama", heads, depth, max_batch) for max_batch in (1, 4))
     for single, batched, plain in zip(alone, together, plain_texts("llama"), strict=True):
         assert single.token_ids == batched.token_ids == plain.token_ids
@@ -97,6 +109,17 @@ def test_every_family(monkeypatch: pytest.MonkeyPatch, family: str, mode: str, q
         assert_texts_are_plain(family, got)
         if quality == "mixed":
             assert sum(completion.stats.num_accepted_tokens for completion in got) > 20
+
+
+@pytest.mark.parametrize("kind", ["layer below", "medusa"])
+@pytest.mark.parametrize("family", ["mistral", "gemma2", "glm4_moe", "deepseek_v3"])
+def test_families_with_heads_that_read_no_tokens(monkeypatch: pytest.MonkeyPatch, family: str, kind: str) -> None:
+    heads = random_heads(trunk_of(family), **PARALLEL[kind])
+    for quality in ("random", "mixed"):
+        script_drafts(monkeypatch, plain_texts(family), quality)
+        got = generate(family, heads, depth=3, max_batch=4)
+        assert_texts_are_plain(family, got)
+    assert sum(completion.stats.num_accepted_tokens for completion in got) > 20
 
 
 @pytest.mark.parametrize(
@@ -127,20 +150,22 @@ def test_a_reduced_draft_vocabulary_drafts_nothing_else() -> None:
     assert drafted and set(drafted) <= set(ids)
 
 
-def test_greedy_draws_no_random_number() -> None:
+@pytest.mark.parametrize("mode", ["unrolled", "layer", "medusa"])
+def test_greedy_draws_no_random_number(mode: str) -> None:
     """Other seeds, same text and same accepted counts."""
-    heads = random_heads(trunk_of("llama"), **UNROLLED)
+    heads = random_heads(trunk_of("llama"), **KINDS[mode])
     first, second = (generate("llama", heads, depth=3, max_batch=4, seed=seed) for seed in (1, 2))
     assert first == second
 
 
-def test_texts_that_hit_eos_leave_the_others_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("mode", ["distinct", "layer", "medusa"])
+def test_texts_that_hit_eos_leave_the_others_alone(monkeypatch: pytest.MonkeyPatch, mode: str) -> None:
     """Rows end in different rounds, others join in their slots."""
     plain = plain_texts("llama")
     ends = [plain[0].token_ids[3], plain[3].token_ids[11]]  # tokens that the texts do contain, declared to be EOS
     trunk = Trunk(FAMILIES["llama"]())
     trunk.model.generation_config.eos_token_id = ends
-    model = MTPModel(trunk, random_heads(trunk, **DISTINCT))
+    model = MTPModel(trunk, random_heads(trunk, **KINDS[mode]))
     prompts = PROMPTS * 3
     each = [SamplingParams(max_tokens=n) for n in MAX_TOKENS[::-1] + MAX_TOKENS + MAX_TOKENS]
     expected = Engine(model).generate(prompts, each)
@@ -153,12 +178,18 @@ def test_texts_that_hit_eos_leave_the_others_alone(monkeypatch: pytest.MonkeyPat
         assert [text.stats for text in got] == [text.stats for text in single]
 
 
-@pytest.mark.parametrize("kind", ["perfect", "wrong", "mixed"])
-@pytest.mark.parametrize("mode", sorted(MODES))
-def test_real_heads_on_a_known_text(mode: str, kind: str) -> None:
+KNOWN = [(mode, kind) for mode in sorted(MODES) for kind in ("perfect", "wrong", "mixed")]
+KNOWN += [(mode, kind) for mode in ("layer", "layer below", "linear", "medusa") for kind in ("perfect", "wrong")]
+
+
+@pytest.mark.parametrize(("mode", "kind"), KNOWN)
+def test_real_heads_on_a_known_text(mode: str, kind: Any) -> None:
     """The ABC chain entered at five places; the heads are right or wrong by themselves."""
     trunk = script_trunk(">abcdefghijklmnopqrstuvwxyz<eos>")
-    heads = scripted_heads(trunk, kind, wrong_after=encode("cdjrstx"), **MODES[mode])
+    if mode in PARALLEL:
+        heads = scripted_parallel_heads(trunk, kind, **PARALLEL[mode] | {"own_output": True})
+    else:
+        heads = scripted_heads(trunk, kind, wrong_after=encode("cdjrstx"), **MODES[mode])
     prompts = [encode("0" * n + start) for n, start in enumerate(">bksy")]
     texts = ["abcdefghijklmnopqrstuvwxyz", "cdefghijklmnopqrstuvwxyz", "lmnopqrstuvwxyz", "tuvwxyz", "z"]
     model = MTPModel(trunk, heads)

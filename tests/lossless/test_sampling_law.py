@@ -176,14 +176,26 @@ def total_variation(texts: list[list[int]], law: Sequence[float]) -> tuple[float
     return sum(abs(s - p) for s, p in zip(shares, law, strict=True)) / 2, 0.02 * math.sqrt(20_000 / len(tokens))
 
 
-def test_law_and_independence_from_end_to_end(dist_model: MTPModel) -> None:
-    texts = sample(dist_model, 4000, depth=3)
+KINDS: dict[str, dict[str, Any]] = {
+    "sequential": {},
+    "parallel": {"kind": "parallel", "hidden_source": "below"},
+    "medusa": {"kind": "medusa"},
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_law_and_independence_from_end_to_end(kind: str) -> None:
+    trunk = dist_trunk(P)
+    num_texts = 4000 if kind == "sequential" else 2000
+    texts = sample(MTPModel(trunk, dist_heads(trunk, Q, **KINDS[kind])), num_texts, depth=3)
     distance, limit = total_variation(texts, list(P.values()))
     assert distance < limit
     for k in (2, 3):  # what follows a token does not depend on it: pairs have the product law
         pairs = [(text[k - 1], text[k]) for text in texts]
         shares = {pair: pairs.count(pair) / len(pairs) for pair in itertools.product(TOKENS, TOKENS)}
-        assert sum(abs(share - P[a] * P[b]) for (a, b), share in shares.items()) / 2 < 0.06
+        assert sum(abs(share - P[a] * P[b]) for (a, b), share in shares.items()) / 2 < 0.06 * math.sqrt(
+            4000 / num_texts
+        )
 
 
 @pytest.mark.parametrize(
@@ -205,12 +217,13 @@ def test_settings_hold_with_and_without_drafts(dist_model: MTPModel, params: dic
         assert {token for text in texts for token in text} <= {t for t, p in zip(TOKENS, law, strict=True) if p}
 
 
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("setting", SETTINGS)
-def test_heads_with_the_trunks_law_are_always_right(setting: str) -> None:
+def test_heads_with_the_trunks_law_are_always_right(setting: str, kind: str) -> None:
     """The draft is drawn with the request's own settings: anything else is lossless too, but costs acceptance."""
     trunk = dist_trunk(P)
     params = replace(SETTINGS[setting], max_tokens=50, seed=0)
-    [done] = Engine(MTPModel(trunk, dist_heads(trunk, P))).generate([[TOKENS[0]]], params, depth=3)
+    [done] = Engine(MTPModel(trunk, dist_heads(trunk, P, **KINDS[kind]))).generate([[TOKENS[0]]], params, depth=3)
     assert done.stats.acceptance_rate == 1.0
 
 

@@ -58,7 +58,7 @@ def summed_loss(heads: SequentialHeads, ids: torch.Tensor, doc_ids: torch.Tensor
     for depth, states in enumerate(training_states(heads, ids, doc_ids), start=1):
         for i in range(ids.shape[1] - depth - 1):
             if doc_ids[0, i] == doc_ids[0, i + depth + 1]:
-                total = total + F.cross_entropy(heads.project(states[0, i]), ids[0, i + depth + 1])
+                total = total + F.cross_entropy(heads.project(states[0, i], depth), ids[0, i + depth + 1])
     return total
 
 
@@ -218,7 +218,7 @@ def test_scripted_heads_are_right_wrong_and_mixed(mode: dict[str, Any], concat: 
             states = training_states(heads, torch.tensor([chain]))
         for depth in range(1, NUM_DEPTHS + 1):
             for i in range(len(chain) - depth - 1):
-                guess, last_read = int(heads.project(states[depth - 1][0, i]).argmax()), chain[i + depth]
+                guess, last_read = int(heads.project(states[depth - 1][0, i], depth).argmax()), chain[i + depth]
                 right = kind == "perfect" or (kind == "mixed" and last_read not in (chain[2], chain[6]))
                 assert (guess == chain[i + depth + 1]) == right
 
@@ -229,7 +229,7 @@ def test_dist_heads_have_their_own_law() -> None:
     ids = torch.tensor([[10, 12, 11, 13, 10]])
     with torch.no_grad():
         trunk_probs = trunk.project(trunk.text_states(ids, torch.zeros_like(ids)).post_BTD).softmax(-1)[0, :, 10:14]
-        head_probs = heads.project(training_states(heads, ids)[0]).softmax(-1)[0, :4, 10:14]
+        head_probs = heads.project(training_states(heads, ids)[0], 1).softmax(-1)[0, :4, 10:14]
     torch.testing.assert_close(trunk_probs, torch.tensor([[0.5, 0.3, 0.15, 0.05]] * 5), rtol=0, atol=1e-4)
     torch.testing.assert_close(head_probs, torch.tensor([[0.4, 0.1, 0.3, 0.2]] * 4), rtol=0, atol=1e-4)
 
@@ -239,7 +239,7 @@ def test_a_reduced_draft_vocabulary_cuts_the_logits() -> None:
     draft_ids = [3, 7, 100, 256]
     full, reduced = random_heads(trunk), random_heads(trunk, draft_ids=draft_ids)
     states = torch.randn(2, 64)
-    torch.testing.assert_close(reduced.project(states), full.project(states)[:, draft_ids])
+    torch.testing.assert_close(reduced.project(states, 1), full.project(states, 1)[:, draft_ids])
     assert reduced.to_token_ids(torch.tensor([0, 3])).tolist() == [3, 256]
     assert reduced.to_draft_ids(torch.tensor([3, 4, 256, -100])).tolist() == [0, -100, 3, -100]
 
@@ -248,7 +248,8 @@ def test_a_reduced_draft_vocabulary_cuts_the_logits() -> None:
     "wrong",
     [
         {"concat": "both"},
-        {"num_modules": 0},
+        {"num_modules": -1},
+        {"num_depths": 0},
         {"num_modules": 2, "unrolled": True},
         {"num_modules": 2, "unrolled": False, "num_depths": 3},
     ],

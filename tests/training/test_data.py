@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.errors import DataError
-from foretell.training.data import Document, choose_draft_vocab, pack, read_documents, split_held_out
+from foretell.training.data import read_documents
+from foretell.training.documents import Document
+from foretell.training.draft_vocab import choose_draft_vocab, count_tokens
+from foretell.training.held_out import set_apart, split_held_out
 from foretell.training.jsonl import read_jsonl, read_prompts
+from foretell.training.packing import pack, packed_rows
 from foretell.training.recipe import DataConfig
 from tests.fixtures import VOCAB_SIZE, byte_tokenizer, encode
 
@@ -60,6 +65,28 @@ def test_pieces_of_a_long_document_are_documents_of_their_own() -> None:
     assert rows.doc_ids_RT.tolist() == [[0] * 4, [0, 0, 0, 1]]
 
 
+def test_without_packing_each_piece_has_a_row() -> None:
+    rows = pack([document(0, 3), document(10, 6), document(20, 1)], 4, packing=False)
+    assert rows.token_ids_RT.tolist() == [[0, 1, 2, 0], [10, 11, 12, 13], [14, 15, 0, 0], [20, 0, 0, 0]]
+    assert rows.doc_ids_RT.tolist() == [[0, 0, 0, -1], [0] * 4, [0, 0, -1, -1], [0, -1, -1, -1]]
+
+
+def test_rows_come_out_while_documents_come_in() -> None:
+    """A stream reads ahead by the open rows alone, or by rows of 2^20 tokens where the oldest stays open."""
+    num_read = 0
+
+    def documents(first: int, size: int) -> Iterator[Document]:
+        nonlocal num_read
+        yield document(0, first)
+        for num_read in range(1, 1000):  # noqa: B007
+            yield document(0, size)
+
+    next(packed_rows(documents(8, 8), 8))
+    assert num_read == 32
+    next(packed_rows(documents(1, 2**14), 2**14))  # nothing fits beside the first
+    assert num_read == 64
+
+
 @given(num=st.integers(0, 200), share=st.just(0.0) | st.floats(1e-3, 0.5))
 def test_held_out_is_a_split(num: int, share: float) -> None:
     documents = [document(i, 1) for i in range(num)]
@@ -79,7 +106,15 @@ def test_held_out_takes_every_nth() -> None:
     assert [d.token_ids[0] for d in split_held_out(documents[:5], 0.1)[1]] == [4]
 
 
+def test_a_stream_holds_out_no_more_than_it_may() -> None:
+    held_out: list[int] = []
+    assert list(set_apart(range(1, 13), 0.25, held_out, at_most=2)) == [1, 2, 3, 5, 6, 7, 9, 10, 11, 12]
+    assert held_out == [4, 8]
+
+
 def test_draft_vocabulary() -> None:
+    rows = pack([Document([1, 2, 2, 5], [True, True, True, False]), Document([2, 3], [True, True])], 8)
+    assert count_tokens([rows.row(0)], 7).tolist() == [0, 1, 3, 1, 0, 0, 0]
     counts_V = torch.tensor([0, 5, 1, 9, 0, 3, 2])
     ids, coverage = choose_draft_vocab(counts_V, 3)
     assert (ids.tolist(), coverage) == ([1, 3, 5], pytest.approx(17 / 20))
@@ -124,7 +159,7 @@ def test_texts_and_their_order(tmp_path: Path) -> None:
     [
         (['{"text": "a"}', "", '{"text": "b"'], r"a\.jsonl:3: not valid JSON"),
         (['{"text": "a"}', "[1]"], r"a\.jsonl:2: a list, not a JSON object"),
-        (['{"text": "a"}', '{"texts": "b"}'], r'a\.jsonl:2: needs "token_ids" .* or "text"'),
+        (['{"text": "a"}', '{"texts": "b"}'], r'a\.jsonl:2: needs "token_ids" .* or "text" .*it has .texts.'),
         (['{"text": 3}'], r"a\.jsonl:1: needs"),
         (['{"token_ids": [1, 260]}'], r"a\.jsonl:1: token ids must be integers from 0 to 259"),
         (['{"token_ids": [1, -1]}'], r"a\.jsonl:1: token ids must be"),

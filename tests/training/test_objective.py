@@ -1,306 +1,320 @@
-"""The chunked loss against plain autograd; rows with nothing to learn, split batches, packing."""
+"""The joint loss against plain autograd in float64; what is cut and what is not; what is learnt; schedules."""
 
 from __future__ import annotations
 
-import warnings
+import itertools
 from functools import cache
 from typing import Any
 
 import pytest
 import torch
-from transformers import TrainingArguments
 
-from foretell.models.sequential import SequentialHeads
+from foretell.models.heads import Heads
 from foretell.models.trunk import Trunk
-from foretell.training import objective
-from foretell.training.data import Document, PackedRows, pack
-from foretell.training.heads_trainer import HeadsOnFrozenTrunk, HeadsTrainer, RowsDataset, collate
-from foretell.training.objective import Batch, count_valid, depth_weights, heads_loss
+from foretell.training import chunked, objective
+from foretell.training.documents import Document
+from foretell.training.objective import Batch, joint_loss
+from foretell.training.packing import pack
+from foretell.training.probe import probe_documents
 from foretell.training.recipe import ObjectiveConfig
-from foretell.training.states import trunk_outputs
-from tests.fixtures import FAMILIES, random_heads, tiny_llama
+from foretell.training.targets import count_valid
+from tests.fixtures import FAMILIES, tiny_llama
+from tests.training.batches import (
+    DRAFT_IDS,
+    GOALS,
+    HEADS,
+    assert_same_gradients,
+    batch_of,
+    counts_of,
+    document,
+    gradients,
+    loss_of,
+    trained_heads,
+)
 
-TARGETS = ("argmax", "data", "distribution")
-MODES = {
-    "unrolled": {"unrolled": True, "num_depths": 3},
-    "distinct": {"unrolled": False, "num_modules": 2, "num_depths": 2},
-}
-DRAFT_IDS = list(range(0, 256, 3))
+DETACHED = [names for n in range(4) for names in itertools.combinations(("trunk", "embedding", "output"), n)]
+DOCUMENTS = [document(9, 1, num_prompt=4), document(2, 2), document(11, 3), document(6, 4)]
 
 
 @cache
-def llama() -> Trunk:
-    trunk = Trunk(tiny_llama())
-    trunk.freeze()
+def llama(train: bool = False, tied: bool = False, dtype: torch.dtype = torch.float32) -> Trunk:
+    trunk = Trunk(tiny_llama(tie_word_embeddings=tied).to(dtype))
+    trunk.model.requires_grad_(train)
     return trunk
 
 
-def trained_heads(trunk: Trunk, **config: Any) -> SequentialHeads:
-    heads = random_heads(trunk, **config)
-    for parameter in heads.parameters():
-        parameter.requires_grad_(True)
-    return heads
-
-
-def document(num_tokens: int, seed: int, num_prompt: int = 0) -> Document:
-    ids = torch.randint(0, 256, (num_tokens,), generator=torch.Generator().manual_seed(seed)).tolist()
-    return Document(ids, [i >= num_prompt for i in range(num_tokens)])
-
-
-def batch_of(trunk: Trunk, rows: PackedRows) -> Batch:
-    token_ids, doc_ids = rows.token_ids_RT.long(), rows.doc_ids_RT.long()
-    return Batch(token_ids, doc_ids, rows.supervised_RT, *trunk_outputs(trunk, token_ids, doc_ids))
-
-
-def one_a_row(documents: list[Document]) -> PackedRows:
-    length = max(len(d.token_ids) for d in documents)
-    parts = [pack([d], length) for d in documents]
-    return PackedRows(*(torch.cat([getattr(p, name) for p in parts]) for name in vars(parts[0])))
-
-
-def counts_of(heads: SequentialHeads, batch: Batch) -> torch.Tensor:
-    return count_valid(batch.doc_ids_BT, batch.supervised_BT, heads.config.num_depths)
-
-
-def gradients(heads: SequentialHeads, loss: torch.Tensor) -> dict[str, torch.Tensor]:
-    heads.zero_grad()
-    loss.backward()
-    return {name: p.grad.clone() for name, p in heads.named_parameters() if p.grad is not None}
-
-
-def assert_same_gradients(got: dict[str, torch.Tensor], expected: dict[str, torch.Tensor], rtol: float = 1e-4) -> None:
-    assert got.keys() == expected.keys()
-    for name, grad in got.items():
-        scale = float(expected[name].abs().max())
-        torch.testing.assert_close(
-            grad, expected[name], rtol=rtol, atol=rtol * scale, msg=lambda t, n=name: f"{n}: {t}"
-        )
-
-
-def plain_loss(heads: SequentialHeads, batch: Batch, config: ObjectiveConfig) -> torch.Tensor:
+def plain_loss(heads: Heads, batch: Batch, config: ObjectiveConfig, train_trunk: bool, mtp_lambda: float) -> Any:
     """Position by position, with whole logits and autograd; the specification."""
-    states = heads.training_states(batch.states, heads.trunk.embed(batch.token_ids_BT), batch.doc_ids_BT)
-    ids = list(range(heads.trunk.vocab_size)) if heads.draft_ids_V is None else heads.draft_ids_V.tolist()
-    weights = [config.decay**k for k in range(len(states))]
-    total = torch.zeros(())
-    for k, state_BTD in enumerate(states, start=1):
+    trunk, num_positions = heads.trunk, batch.token_ids_BT.shape[1]
+    sides = [side.detach() if "trunk" in config.detach and side is not None else side for side in batch.states]
+    embeddings_BTD = trunk.embed(batch.token_ids_BT)
+    embeddings_BTD = embeddings_BTD.detach() if "embedding" in config.detach else embeddings_BTD
+    states = heads.training_states(type(batch.states)(*sides), embeddings_BTD, batch.doc_ids_BT)
+    ids = list(range(trunk.vocab_size)) if heads.draft_ids_V is None else heads.draft_ids_V.tolist()
+    trunk_logits_BTV = batch.states.post_BTD @ trunk.output_head.weight.T
+
+    def mean(depth: int, loss_at: Any) -> torch.Tensor:
         losses = []
-        for b, i in torch.cartesian_prod(*(torch.arange(n) for n in batch.token_ids_BT.shape)).tolist():
-            last = i + k + 1
-            if last >= batch.token_ids_BT.shape[1] or not batch.supervised_BT[b, last]:
-                continue
-            if batch.doc_ids_BT[b, i] < 0 or batch.doc_ids_BT[b, i] != batch.doc_ids_BT[b, last]:
-                continue
-            log_q = heads.project(state_BTD[b, i]).log_softmax(-1)
-            p = heads.trunk.project(batch.states.post_BTD[b, i + k])[ids].softmax(-1)
-            target = int(batch.argmax_BT[b, i + k] if config.target == "argmax" else batch.token_ids_BT[b, last])
-            if config.target == "distribution":
-                losses.append((p * (p.log() - log_q)).sum())
-            elif target in ids:
-                losses.append(-log_q[ids.index(target)])
-            else:
-                losses.append(torch.zeros(()))  # counted as a position, though heads cannot say it
-        if losses:
-            total = total + weights[k - 1] / sum(weights) * sum(losses) / len(losses)
+        for b, i in itertools.product(range(len(batch.token_ids_BT)), range(num_positions - depth - 1)):
+            last = i + depth + 1
+            same = batch.doc_ids_BT[b, i] == batch.doc_ids_BT[b, last] >= 0
+            if same and batch.supervised_BT[b, last]:
+                losses.append(loss_at(b, i, last))
+        return sum(losses) / len(losses)
+
+    def main_loss(b: int, i: int, last: int) -> torch.Tensor:
+        return -trunk_logits_BTV[b, i].log_softmax(-1)[batch.token_ids_BT[b, last]]
+
+    def depth_loss(b: int, i: int, last: int) -> torch.Tensor:
+        q = logits_BTV[b, i].softmax(-1)
+        p = trunk_logits_BTV[b, last - 1].detach()[ids].softmax(-1)
+        if config.loss == "kl":
+            return (p * (p.log() - q.log())).sum()
+        if config.loss == "soft_ce":
+            return -(p * q.log()).sum()
+        if config.loss == "reverse_kl":
+            return (q * (q.log() - p.log())).sum()
+        if config.loss == "tv":
+            return 1 - torch.minimum(p, q).sum()
+        target = trunk_logits_BTV[b, last - 1].argmax() if config.target == "argmax" else batch.token_ids_BT[b, last]
+        return -q.log()[ids.index(target)] if int(target) in ids else 0 * q.sum()  # counted, though it cannot be said
+
+    total = mean(0, main_loss) if train_trunk else 0.0
+    for k, state_BTD in enumerate(states, start=1):
+        own = heads.output_at(k)
+        weight_VD = own.weight if own is not None else trunk.output_head.weight[ids]
+        if own is None and "output" in config.detach:
+            weight_VD = weight_VD.detach()
+        logits_BTV = state_BTD @ weight_VD.T
+        share = config.decay ** (k - 1) / sum(config.decay**j for j in range(len(states)))
+        total = total + mtp_lambda * share * mean(k, depth_loss)
     return total
 
 
+def compare_with_plain(trunk: Trunk, heads: Heads, config: ObjectiveConfig, train_trunk: bool) -> dict[str, Any]:
+    """Loss and every gradient, in float64; returns the gradients."""
+    rows = pack(DOCUMENTS, 16)
+    mtp_lambda = 0.3 if train_trunk else 1.0
+    expected = plain_loss(heads, batch_of(trunk, rows, train_trunk), config, train_trunk, mtp_lambda)
+    expected_gradients = gradients(3 * expected, trunk.model, heads)
+    found = loss_of(heads, batch_of(trunk, rows, train_trunk), config, train_trunk)
+    assert found.total.dtype == torch.float64
+    torch.testing.assert_close(found.total, expected, rtol=1e-9, atol=0)
+    torch.testing.assert_close(sum(found.terms), found.total, rtol=1e-9, atol=0)
+    assert_same_gradients(gradients(3 * found.total, trunk.model, heads), expected_gradients, rtol=1e-7)
+    return expected_gradients
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(chunked, "_CHUNK", 5)  # several chunks and a rest
+
+
+@pytest.mark.parametrize("train_trunk", [False, True], ids=["frozen", "joint"])
+@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize(("loss", "target"), GOALS)
+def test_loss_and_gradients_are_those_of_plain_autograd(loss: Any, target: Any, kind: str, train_trunk: bool) -> None:
+    trunk = llama(train_trunk, dtype=torch.float64)
+    heads = trained_heads(trunk, **HEADS[kind])
+    found = compare_with_plain(trunk, heads, ObjectiveConfig(target, loss, decay=0.6), train_trunk)
+    names = {f"1.{name}" for name, _ in heads.named_parameters()}
+    names |= {f"0.{name}" for name, _ in trunk.model.named_parameters() if train_trunk}
+    assert found.keys() == names
+    assert all(grad.abs().sum() > 0 for grad in found.values())
+
+
+@pytest.mark.parametrize("tied", [False, True], ids=["untied", "tied"])
+@pytest.mark.parametrize("detach", DETACHED, ids="+".join)
+def test_what_is_detached_takes_no_gradient_and_the_rest_does(detach: Any, tied: bool) -> None:
+    trunk = llama(True, tied, torch.float64)
+    heads = trained_heads(trunk, **HEADS["distinct"])
+    compare_with_plain(trunk, heads, ObjectiveConfig("data", "ce", decay=0.6, detach=detach), True)
+
+
+def test_with_everything_detached_the_trunk_learns_as_without_heads() -> None:
+    trunk = llama(True)
+    heads = trained_heads(trunk, **HEADS["unrolled"])
+    rows = pack(DOCUMENTS, 16)
+    config = ObjectiveConfig(detach=("trunk", "embedding", "output"))
+    found = gradients(loss_of(heads, batch_of(trunk, rows, True), config, True).total, trunk.model)
+    batch = batch_of(trunk, rows, True)
+    alone = joint_loss(trunk, None, batch, ObjectiveConfig(), counts_of(None, batch), 0.0, True)
+    assert alone.depths == [] and len(alone.terms) == 1
+    expected = gradients(alone.total, trunk.model)
+    assert found.keys() == expected.keys()
+    assert all(torch.equal(found[name], expected[name]) for name in found)
+
+
+@pytest.mark.parametrize("train_trunk", [False, True], ids=["frozen", "joint"])
 @pytest.mark.parametrize(
-    "extra", [{}, {"own_output": True}, {"draft_ids": DRAFT_IDS}, {"own_output": True, "draft_ids": DRAFT_IDS}], ids=str
+    "extra", [{"own_output": True}, {"draft_ids": DRAFT_IDS}, {"own_output": True, "draft_ids": DRAFT_IDS}], ids=str
 )
-@pytest.mark.parametrize("mode", sorted(MODES))
-@pytest.mark.parametrize("target", TARGETS)
-def test_loss_and_gradients_are_those_of_plain_autograd(
-    monkeypatch: pytest.MonkeyPatch, target: Any, mode: str, extra: dict[str, Any]
-) -> None:
-    monkeypatch.setattr(objective, "_CHUNK", 5)  # several chunks and a rest
-    heads = trained_heads(llama(), **MODES[mode], **extra)
-    batch = batch_of(llama(), pack([document(9, 1, num_prompt=4), document(2, 2), document(11, 3), document(6, 4)], 16))
-    config = ObjectiveConfig(target, decay=0.6)
-    expected = plain_loss(heads, batch, config)
-    loss, parts = heads_loss(heads, batch, config, counts_of(heads, batch))
-    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=0)
-    expected_grads = gradients(heads, 3 * expected)
-    assert_same_gradients(gradients(heads, 3 * loss), expected_grads)
-    assert expected_grads.keys() == dict(heads.named_parameters()).keys()
-    assert all(grad.abs().sum() > 0 for grad in expected_grads.values())
-    assert [part.num_valid for part in parts] == counts_of(heads, batch).tolist()
+@pytest.mark.parametrize(("loss", "target"), [("ce", "data"), ("ce", "argmax"), ("kl", "distribution")])
+def test_own_output_and_draft_vocabulary(loss: Any, target: Any, extra: dict[str, Any], train_trunk: bool) -> None:
+    trunk = llama(train_trunk, dtype=torch.float64)
+    heads = trained_heads(trunk, **HEADS["unrolled"], **extra)
+    compare_with_plain(trunk, heads, ObjectiveConfig(target, loss, decay=0.6), train_trunk)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma2"])
+def test_the_main_loss_is_that_of_transformers(family: str) -> None:
+    trunk = Trunk(FAMILIES[family]())
+    batch = batch_of(trunk, pack([document(12, 1, num_prompt=5)], 12), True)
+    labels = torch.where(batch.supervised_BT, batch.token_ids_BT, -100)
+    expected = trunk.model(input_ids=batch.token_ids_BT, labels=labels).loss
+    found = joint_loss(trunk, None, batch, ObjectiveConfig(), counts_of(None, batch), 0.0, True).total
+    torch.testing.assert_close(found, expected)
+    assert_same_gradients(gradients(found, trunk.model), gradients(expected, trunk.model))
+
+
+@pytest.mark.parametrize("train_trunk", [False, True], ids=["frozen", "joint"])
+@pytest.mark.parametrize("config", [ObjectiveConfig(), ObjectiveConfig("distribution")], ids=["auto", "distribution"])
+def test_bf16_autocast(config: ObjectiveConfig, train_trunk: bool) -> None:
+    """Autocast keeps the weights it has cast, so it matters which of several uses of one weight takes a gradient."""
+    trunk = llama(train_trunk)
+    heads = trained_heads(trunk, **HEADS["unrolled"])
+    found = {}
+    for bf16 in (False, True):
+        with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
+            loss = loss_of(heads, batch_of(trunk, pack(DOCUMENTS, 16), train_trunk), config, train_trunk).total
+        assert loss.dtype == torch.float32
+        found[bf16] = gradients(loss, trunk.model, heads)
+    assert found[True].keys() == found[False].keys()
+    for name, exact in found[False].items():
+        assert torch.cosine_similarity(found[True][name].flatten(), exact.flatten(), dim=0) > 0.98, name
+
+
+def test_without_gradients_the_loss_is_the_same() -> None:
+    trunk = llama(True)
+    heads = trained_heads(trunk, **HEADS["unrolled"])
+    rows = pack(DOCUMENTS, 16)
+    expected = loss_of(heads, batch_of(trunk, rows, True), ObjectiveConfig(), True)
+    with torch.inference_mode():
+        found = loss_of(heads, batch_of(trunk, rows, True), ObjectiveConfig(), True)
+    assert not found.total.requires_grad
+    torch.testing.assert_close(found.total, expected.total.detach())
+    frozen = trained_heads(llama(), own_output=True).requires_grad_(False)
+    assert not loss_of(frozen, batch_of(llama(), rows), ObjectiveConfig()).total.requires_grad
+
+
+# What is counted beside the loss
+
+
+@pytest.mark.parametrize("train_trunk", [False, True], ids=["frozen", "joint"])
+@pytest.mark.parametrize("extra", [{}, {"own_output": True, "draft_ids": DRAFT_IDS}], ids=["all", "draft ids"])
+def test_counts_are_those_of_the_probe(extra: dict[str, Any], train_trunk: bool) -> None:
+    """On a text of the trunk's own choices, but for some tokens, and heads that are right now and then."""
+    trunk = llama(train_trunk)
+    heads = trained_heads(trunk, **HEADS["distinct"], **extra)
+    with torch.no_grad():
+        for parameter in (p for name, p in heads.named_parameters() if "output" not in name):
+            parameter.mul_(0.9)
+        ids = document(40, 3, num_prompt=2).token_ids[:2]
+        while len(ids) < 40:
+            logits_V = trunk.project(trunk.text_states(torch.tensor([ids]), torch.zeros(1, len(ids))).post_BTD[0, -1])
+            ids.append(int(logits_V.argmax()) if len(ids) % 7 else 5)
+    text = Document(ids, [True] * 40)
+    expected = probe_documents(heads, [text], 40).depths
+    found = loss_of(heads, batch_of(trunk, pack([text], 40), train_trunk), ObjectiveConfig(), train_trunk)
+    for k, (part, probed) in enumerate(zip(found.depths, expected, strict=True), start=1):
+        assert part.num_valid == probed.num_positions == 40 - k - 1
+        assert int(part.num_agreed) / part.num_valid == probed.agreement
+        assert int(part.num_chain) == probed.num_chained_positions > 0
+        assert int(part.num_chained) / int(part.num_chain) == probed.chained
+    if train_trunk:
+        assert found.main is not None
+        assert int(found.main.num_agreed) == found.main.num_valid == 39
+        assert int(found.main.num_correct) >= 39 - 40 // 7 - 1
+    else:
+        assert found.main is None
 
 
 def test_the_heads_agree_with_the_trunk_as_often_as_counted() -> None:
-    heads = random_heads(llama(), num_depths=2, own_output=False, draft_ids=DRAFT_IDS)
+    heads = trained_heads(llama(), **HEADS["distinct"], draft_ids=DRAFT_IDS)
     batch = batch_of(llama(), pack([document(40, seed) for seed in range(4)], 40))
     states = heads.training_states(batch.states, llama().embed(batch.token_ids_BT), batch.doc_ids_BT)
-    # Every second guess of depth 1 is right.
-    batch.argmax_BT[:, 2::2] = heads.to_token_ids(heads.project(states[0]).argmax(-1))[:, 1:-1:2]
-    _, [first, _] = heads_loss(heads, batch, ObjectiveConfig("argmax"), counts_of(heads, batch))
-    assert int(first.num_agreed) == 4 * 19 + sum(
-        int(heads.to_token_ids(heads.project(states[0][b, i]).argmax()) == batch.argmax_BT[b, i + 1])
-        for b in range(4)
-        for i in range(0, 38, 2)
+    drafts_BT = heads.to_token_ids(heads.project(states[0], 1).argmax(-1))
+    batch.argmax_BT = torch.full_like(drafts_BT, -1)
+    batch.argmax_BT[:, 1:39:2] = drafts_BT[:, 0:38:2]  # every second guess is right
+    first = loss_of(heads, batch, ObjectiveConfig()).depths[0]
+    assert (first.num_valid, int(first.num_agreed)) == (4 * 38, 4 * 19)
+    assert int(first.num_correct) == int((drafts_BT[:, :38] == batch.token_ids_BT[:, 2:]).sum())
+
+
+# Learning
+
+
+def shares_correct(loss: Any) -> list[float]:
+    parts = ([] if loss.main is None else [loss.main]) + loss.depths
+    return [int(part.num_correct) / part.num_valid for part in parts]
+
+
+@pytest.mark.parametrize("kind", ["unrolled", "distinct", "parallel", "medusa"])
+def test_one_batch_is_learnt_at_all_depths_and_shifted_targets_are_chance(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chunked, "_CHUNK", 256)
+    trunk = Trunk(tiny_llama())
+    trunk.model.requires_grad_(True)
+    heads = trained_heads(trunk, **HEADS[kind])
+    rows = pack([document(30, seed) for seed in (1, 2)], 60)
+    parameters = [*trunk.model.parameters(), *heads.parameters()]
+    optimizer = torch.optim.Adam(parameters, lr=3e-3)
+    config = ObjectiveConfig(mtp_lambda=1.0, reduction="sum", decay=1.0)
+    for _ in range(60):
+        optimizer.zero_grad()
+        loss = loss_of(heads, batch_of(trunk, rows, True), config, True)
+        loss.total.backward()
+        optimizer.step()
+    with torch.no_grad():
+        batch = batch_of(trunk, rows, True)
+        assert shares_correct(loss_of(heads, batch, config, True)) == [1.0] * (1 + heads.config.num_depths)
+        # The control: labels one token further on. A loss that looked at the wrong token would have learnt those.
+        one_ahead = objective.ahead_of
+        monkeypatch.setattr(objective, "ahead_of", lambda values, valid, by: one_ahead(values.roll(-1, 1), valid, by))
+        shifted = loss_of(heads, batch, config, True)
+    assert max(shares_correct(shifted)) < 0.1
+    assert float(shifted.total) > 10
+
+
+# Schedules
+
+
+def test_depths_that_are_out_are_not_computed() -> None:
+    trunk = llama(True)
+    heads = trained_heads(trunk, **HEADS["distinct"])
+    config = ObjectiveConfig(curriculum="forward")
+    for progress, num_active in ((0.0, 0), (0.5, 1), (0.9, 2)):
+        found = loss_of(heads, batch_of(trunk, pack(DOCUMENTS, 16), True), config, True, progress=progress)
+        assert len(found.depths) == num_active == found.phase.num_active
+        grads = gradients(found.total, trunk.model, heads)
+        assert {name.split(".")[2] for name in grads if name.startswith("1.")} == {"0", "1"} - set(
+            "10"[: 2 - num_active]
+        )
+
+
+def test_lambda_and_loss_follow_the_schedule() -> None:
+    trunk = llama(True)
+    heads = trained_heads(trunk, **HEADS["medusa"])
+    config = ObjectiveConfig("data", "ce_then_tv", mtp_lambda=0.4, lambda_schedule="linear", lambda_end=0.0)
+    rows = pack(DOCUMENTS, 16)
+    start, middle, late, end = (
+        loss_of(heads, batch_of(trunk, rows, True), config, True, progress=p) for p in (0.0, 0.5, 0.8, 1.0)
     )
+    assert start.main is not None and end.main is not None
+    assert [part.phase.loss for part in (start, middle, late, end)] == ["ce", "ce", "tv", "tv"]
+    assert all(0 < float(part.loss_sum.detach()) / part.num_valid < 1 for part in late.depths)
+    main = start.main.loss_sum / start.main.num_valid
+    torch.testing.assert_close(middle.total - main, (start.total - main) / 2)
+    torch.testing.assert_close(end.total, main)
 
 
-@pytest.mark.parametrize("target", TARGETS)
-def test_frozen_heads_have_a_loss_too(target: Any) -> None:
-    heads = random_heads(llama(), own_output=True)
-    batch = batch_of(llama(), pack([document(12, 1)], 12))
-    loss, _ = heads_loss(heads, batch, ObjectiveConfig(target), counts_of(heads, batch))
-    torch.testing.assert_close(loss, plain_loss(heads, batch, ObjectiveConfig(target)))
-
-
-def test_weights_of_the_depths() -> None:
-    assert depth_weights(ObjectiveConfig(decay=0.5), 3) == pytest.approx([4 / 7, 2 / 7, 1 / 7])
-    assert depth_weights(ObjectiveConfig(decay=1.0), 4) == [0.25] * 4
-    assert depth_weights(ObjectiveConfig(weights=(1.0, 0.0, 3.0)), 3) == [1.0, 0.0, 3.0]
-
-
-# Rows with nothing to learn
-
-
-def rows_with_nothing_to_learn() -> list[Document]:
-    return [document(1, 1), document(2, 2), Document([1, 2, 3, 4, 5, 6], [False] * 6)]
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("target", TARGETS)
-def test_rows_with_nothing_to_learn(target: Any, dtype: torch.dtype) -> None:
-    trunk = Trunk(tiny_llama().to(dtype))
-    heads = trained_heads(trunk, num_depths=3)
-    config = ObjectiveConfig(target)
-    normal = document(10, 3)
-    results = []
-    for documents in ([*rows_with_nothing_to_learn(), normal], [normal]):
-        batch = batch_of(trunk, one_a_row(documents))
-        loss, _ = heads_loss(heads, batch, config, counts_of(heads, batch))
-        results.append((loss.detach(), gradients(heads, loss)))
-    tolerance = 1e-5 if dtype == torch.float32 else 0.03
-    torch.testing.assert_close(results[0][0], results[1][0], rtol=tolerance, atol=0)
-    assert all(grad.isfinite().all() for grad in results[0][1].values())
-    if dtype == torch.float32:
-        assert_same_gradients(results[0][1], results[1][1])
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-@pytest.mark.parametrize("own_output", [False, True])
-@pytest.mark.parametrize("target", TARGETS)
-def test_a_batch_with_nothing_to_learn(target: Any, own_output: bool, dtype: torch.dtype) -> None:
-    trunk = Trunk(tiny_llama().to(dtype))
-    heads = trained_heads(trunk, num_depths=3, own_output=own_output)
-    batch = batch_of(trunk, one_a_row(rows_with_nothing_to_learn()))
-    with pytest.warns(UserWarning, match="no token of this batch is a target at any depth .* Its rows: 0, 1, 2"):
-        loss, _ = heads_loss(heads, batch, ObjectiveConfig(target), counts_of(heads, batch))
-    assert float(loss.detach()) == 0
-    grads = gradients(heads, loss)
-    assert grads and all(float(grad.abs().sum()) == 0 for grad in grads.values())  # NaN is not 0
-
-
-def test_a_part_with_nothing_to_learn_gives_no_warning() -> None:
-    """The window it belongs to has targets."""
-    heads = random_heads(llama())
-    batch = batch_of(llama(), one_a_row(rows_with_nothing_to_learn()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        loss, _ = heads_loss(heads, batch, ObjectiveConfig(), torch.tensor([5, 4, 3]))
-    assert float(loss) == 0
-
-
-# Batches split into micro-batches
-
-SAMPLES = [document(n + 4, n, num_prompt=4) for n in (3, 60, 7, 25, 4, 41, 12, 33)]
-
-
-def part(batch: Batch, rows: slice) -> Batch:
-    states = type(batch.states)(*(side[rows] for side in batch.states))
-    return Batch(
-        batch.token_ids_BT[rows], batch.doc_ids_BT[rows], batch.supervised_BT[rows], states, batch.argmax_BT[rows]
-    )
-
-
-@pytest.mark.parametrize("own_output", [False, True])
-def test_the_split_of_a_window_does_not_matter(own_output: bool) -> None:
-    heads = trained_heads(llama(), num_depths=2, own_output=own_output)
-    batch = batch_of(llama(), one_a_row(SAMPLES))
-    counts_K = counts_of(heads, batch)
-    assert counts_K.tolist() == [sum(len(d.token_ids) - 4 for d in SAMPLES)] * 2
-    found = []
-    for sizes in ([8], [1] * 8, [2, 6]):
-        total, start, depth_sums = torch.zeros(()), 0, [0.0, 0.0]
-        for size in sizes:
-            loss, parts = heads_loss(heads, part(batch, slice(start, start + size)), ObjectiveConfig("data"), counts_K)
-            total = total + loss
-            depth_sums = [s + float(p.loss_sum.detach()) for s, p in zip(depth_sums, parts, strict=True)]
-            start += size
-        found.append((total.detach(), depth_sums, gradients(heads, total)))
-    for loss, depth_sums, grads in found[1:]:
-        torch.testing.assert_close(loss, found[0][0], rtol=1e-5, atol=0)
-        assert depth_sums == pytest.approx(found[0][1], rel=1e-5)
-        assert_same_gradients(grads, found[0][2])
-
-
-def one_step(tmp_path: Any, batch_size: int, accumulation: int) -> tuple[dict[str, torch.Tensor], dict[str, float]]:
-    """Changes of the heads' tensors after one plain gradient step with HeadsTrainer, and what it logged."""
-    heads = trained_heads(llama(), num_depths=2)
-    before = {name: p.detach().clone() for name, p in heads.named_parameters()}
-    args = TrainingArguments(
-        output_dir=str(tmp_path / f"{batch_size}x{accumulation}"),
-        per_device_train_batch_size=batch_size,
-        gradient_accumulation_steps=accumulation,
-        max_steps=1,
-        learning_rate=1.0,
-        lr_scheduler_type="constant",
-        optim="sgd",
-        max_grad_norm=0.0,
-        logging_steps=1,
-        save_strategy="no",
-        report_to=[],
-        use_cpu=True,
-        remove_unused_columns=False,
-        label_names=[],
-        disable_tqdm=True,
-    )
-    trainer = HeadsTrainer(
-        model=HeadsOnFrozenTrunk(heads, ObjectiveConfig("data", decay=0.7)),
-        args=args,
-        train_dataset=RowsDataset(one_a_row(SAMPLES), None),
-        data_collator=collate,
-    )
-    trainer.train()
-    logged = next(entry for entry in trainer.state.log_history if "loss" in entry)
-    return {name: before[name] - p.detach() for name, p in heads.named_parameters()}, logged
-
-
-def test_accumulation_in_the_trainer_does_not_matter(tmp_path: Any) -> None:
-    """Gradient, total loss and the loss of each depth: token means, not means of means."""
-    heads = trained_heads(llama(), num_depths=2)
-    batch = batch_of(llama(), one_a_row(SAMPLES))
-    expected_loss, parts = heads_loss(heads, batch, ObjectiveConfig("data", decay=0.7), counts_of(heads, batch))
-    expected = gradients(heads, expected_loss)
-    for batch_size, accumulation in ((8, 1), (1, 8), (2, 4), (3, 3)):
-        steps, logged = one_step(tmp_path, batch_size, accumulation)
-        assert_same_gradients(steps, expected, rtol=1e-3)  # a difference of weights, rounded
-        assert logged["loss"] == pytest.approx(float(expected_loss.detach()), rel=1e-4)
-        for k, depth in enumerate(parts, start=1):
-            assert logged[f"loss_{k}"] == pytest.approx(float(depth.loss_sum.detach()) / depth.num_valid, rel=1e-5)
-
-
-# Packed documents
-
-
-@pytest.mark.parametrize("target", TARGETS)
-@pytest.mark.parametrize("mode", sorted(MODES))
-@pytest.mark.parametrize("family", ["llama", "mistral", "deepseek_v3"])
-def test_packed_is_separate(family: str, mode: str, target: Any) -> None:
-    """30 tokens a document: past the sliding window."""
-    trunk = Trunk(FAMILIES[family]())
-    heads = trained_heads(trunk, own_output=target == "data", **MODES[mode])
-    documents = [document(30, 1, num_prompt=5), document(5, 2), document(2, 3), document(19, 4)]
-    results = []
-    for rows in (pack(documents, 60), one_a_row(documents)):
-        batch = batch_of(trunk, rows)
-        loss, _ = heads_loss(heads, batch, ObjectiveConfig(target), counts_of(heads, batch))
-        results.append((len(rows), loss.detach(), gradients(heads, loss)))
-    (num_packed, loss, grads), (num_separate, expected_loss, expected) = results
-    assert (num_packed, num_separate) == (1, 4)
-    torch.testing.assert_close(loss, expected_loss, rtol=1e-5, atol=0)
-    assert_same_gradients(grads, expected)
+def test_the_main_count_divides_the_main_loss_alone() -> None:
+    trunk = llama(True)
+    heads = trained_heads(trunk, **HEADS["medusa"])
+    batch = batch_of(trunk, pack(DOCUMENTS, 16), True)
+    counts = count_valid(batch.doc_ids_BT, batch.supervised_BT, 3)
+    once = loss_of(heads, batch, ObjectiveConfig(), True, counts)
+    twice = loss_of(heads, batch, ObjectiveConfig(), True, counts * torch.tensor([2, 1, 1, 4]))
+    for depth, factor in enumerate((2, 1, 1, 4)):
+        torch.testing.assert_close(factor * twice.terms[depth], once.terms[depth])

@@ -12,8 +12,9 @@ from foretell.decoding.engine import Engine
 from foretell.errors import DataError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
-from foretell.training.data import Document, record_document
-from foretell.training.probe import ProbeReport, Record, probe, probe_documents
+from foretell.training.documents import Document, DocumentReader
+from foretell.training.probe import ProbeReport, probe, probe_documents
+from foretell.training.sources import Record
 from tests.fixtures import dist_heads, dist_trunk, encode, random_heads, script_trunk, scripted_heads, tiny_llama
 
 ALPHABET = ">abcdefghijklmnopqrstuvwxyz<eos>"
@@ -21,7 +22,7 @@ MODES = {"unrolled": {}, "distinct": {"unrolled": False, "num_modules": 3, "num_
 ANSWER = {"prompt_token_ids": encode("000>abc"), "token_ids": encode("defghijklmnopqrstuvwxyz<eos>")}
 
 
-def records(*values: dict[str, Any]) -> list[Record]:
+def records(*values: dict[str, Any]) -> list[tuple[str, int, dict[str, Any]]]:
     return [("a.jsonl", line, record) for line, record in enumerate(values, start=1)]
 
 
@@ -68,7 +69,9 @@ def by_hand(heads: Any, documents: list[Document]) -> list[tuple[int, int, int, 
         trunk_states = heads.trunk.text_states(ids, doc_ids)
         says = heads.trunk.project(trunk_states.post_BTD)[0].argmax(-1).tolist()
         states = heads.training_states(trunk_states, heads.trunk.embed(ids), doc_ids)
-        drafts = [heads.to_token_ids(heads.project(state[0]).argmax(-1)).tolist() for state in states]
+        drafts = [
+            heads.to_token_ids(heads.project(state[0], k).argmax(-1)).tolist() for k, state in enumerate(states, 1)
+        ]
         tokens = document.token_ids
         for i in range(len(tokens)):
             for k in range(1, len(states) + 1):
@@ -139,9 +142,10 @@ def test_progress_and_documents_without_a_target() -> None:
     heads = scripted_heads(script_trunk(ALPHABET), "perfect")
     nothing = records({"prompt_token_ids": encode("ab"), "token_ids": []}, {"text": "a"})
     steps: list[tuple[int, int]] = []
+    reader = DocumentReader(heads.trunk.tokenizer, heads.trunk.vocab_size, "answer")
     report = probe_documents(
         heads,
-        [record_document(values, heads.trunk, "answer", (file, line)) for file, line, values in nothing],
+        [reader.read(Record(values, file, line)) for file, line, values in nothing],
         max_length=8,
         batch_rows=1,
         on_progress=lambda done, total: steps.append((done, total)),

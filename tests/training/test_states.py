@@ -17,7 +17,8 @@ import torch
 from foretell.errors import UsageError
 from foretell.models.trunk import Trunk
 from foretell.training import states
-from foretell.training.data import Document, PackedRows, pack
+from foretell.training.documents import Document
+from foretell.training.packing import PackedRows, pack
 from foretell.training.states import StateCache, room_for
 from tests.fixtures import tiny_llama
 

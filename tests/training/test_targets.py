@@ -8,11 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretell.models.trunk import Trunk
-from foretell.training.objective import Batch, count_valid, heads_loss
+from foretell.training.objective import Batch
 from foretell.training.recipe import ObjectiveConfig
 from foretell.training.states import trunk_outputs
-from foretell.training.targets import ahead_of, valid_mask
+from foretell.training.targets import ahead_of, count_valid, valid_mask
 from tests.fixtures import EOS, PAD, encode, script_trunk, scripted_heads
+from tests.training.batches import counts_of, loss_of
 
 NONE = None
 
@@ -30,10 +31,13 @@ def targets(
 def test_packed_samples_do_not_cross() -> None:
     """Two documents in one row, by hand."""
     tokens, documents = [1, 2, 3, 4, 5, 6, 7], [0, 0, 0, 0, 1, 1, 1]
+    assert targets(tokens, documents, 0) == [2, 3, 4, NONE, 6, 7, NONE]
     assert targets(tokens, documents, 1) == [3, 4, NONE, NONE, 7, NONE, NONE]
     assert targets(tokens, documents, 2) == [4, NONE, NONE, NONE, NONE, NONE, NONE]
     assert targets(tokens, documents, 3) == [NONE] * 7
     assert targets(tokens, documents, 9) == [NONE] * 7
+    counts = count_valid(torch.tensor([documents] * 2), torch.ones(2, 7, dtype=torch.bool), 3)
+    assert counts.tolist() == [10, 6, 2, 0]
 
 
 def test_padding_on_either_side_has_no_target() -> None:
@@ -52,7 +56,7 @@ def test_the_label_decides_not_the_input() -> None:
 @given(
     lengths=st.lists(st.integers(1, 6), max_size=5),
     num_pad=st.integers(0, 3),
-    depth=st.integers(1, 4),
+    depth=st.integers(0, 4),
     data=st.data(),
 )
 def test_targets_are_those_of_each_document_alone(
@@ -101,14 +105,13 @@ def test_prompts_and_padding_are_no_targets(layout: str) -> None:
     assert trunk.eos_token_ids == {EOS}
     heads = scripted_heads(trunk, "perfect", num_depths=1)
     batch = sample_batch(trunk, layout)
-    counts_K = count_valid(batch.doc_ids_BT, batch.supervised_BT, 1)
-    loss, [part] = heads_loss(heads, batch, ObjectiveConfig("data"), counts_K)
+    loss = loss_of(heads, batch, ObjectiveConfig("data"))
     num_samples = 2 if layout == "long and short" else 1
-    assert counts_K.tolist() == [8 * num_samples]
-    assert part.num_valid == int(part.num_agreed) == 8 * num_samples
-    assert float(loss.detach()) < 0.001
+    assert counts_of(heads, batch).tolist() == [8 * num_samples] * 2
+    [part] = loss.depths
+    assert part.num_valid == int(part.num_agreed) == int(part.num_correct) == 8 * num_samples
+    assert float(loss.total.detach()) < 0.001
 
     batch.supervised_BT = torch.ones_like(batch.supervised_BT)  # what the bug did
     if layout == "alone":
-        everything = count_valid(batch.doc_ids_BT, batch.supervised_BT, 1)
-        assert float(heads_loss(heads, batch, ObjectiveConfig("data"), everything)[0].detach()) > 1
+        assert float(loss_of(heads, batch, ObjectiveConfig("data")).total.detach()) > 1

@@ -15,116 +15,21 @@ from safetensors.torch import load_file
 
 from foretell.checkpoints.adapter import load_adapter
 from foretell.errors import CheckpointError, DataError, ForetellError, UsageError
-from foretell.models.trunk import Trunk
-from foretell.training import arguments, trainer
+from foretell.training import arguments, mtp_trainer, start, trainer
 from foretell.training.recipe import Recipe
-from foretell.training.recipe_file import load_recipe
 from foretell.training.trainer import TrainReport, train
-from tests.fixtures import byte_tokenizer, tiny_llama
+from tests.training.runs import (
+    Watched,
+    adapter,
+    assert_same_adapter,
+    assert_same_tensors,
+    change,
+    metrics,
+    recipe,
+    write_trunk,
+)
 
-RECIPE = """
-trunk = "{folder}/trunk"
-output = "{folder}/adapter"
-run_dir = "{folder}/run"
-dtype = "float32"
-
-[heads]
-num_depths = 2
-
-[data]
-files = ["{folder}/data.jsonl"]
-max_length = 16
-held_out = 0.2
-draft_vocab_size = 0
-
-[objective]
-target = "argmax"
-
-[train]
-max_steps = 10
-batch_rows = 2
-accumulation = 2
-learning_rate = 1e-2
-weight_decay = 0.1
-precision = "float32"
-cache_states = false
-save_steps = 5
-log_steps = 1
-"""
-
-
-def write_trunk(folder: Path, **config: Any) -> None:
-    tiny_llama(hidden_size=32, **config).save_pretrained(folder / "trunk")
-    byte_tokenizer().save_pretrained(folder / "trunk")
-
-
-@pytest.fixture
-def recipe(tmp_path: Path) -> Recipe:
-    """Eight steps an epoch and 10 steps, so the run stops and goes on in the middle of an epoch."""
-    write_trunk(tmp_path)
-    generator = torch.Generator().manual_seed(0)
-    with (tmp_path / "data.jsonl").open("w") as sink:
-        for i in range(40):
-            length = int(torch.randint(9, 16, (), generator=generator))
-            ids = torch.randint(97, 123, (length,), generator=generator).tolist()
-            sink.write(json.dumps({"id": i, "prompt_token_ids": ids[:3], "token_ids": ids[3:]}) + "\n")
-    (tmp_path / "recipe.toml").write_text(RECIPE.format(folder=tmp_path))
-    return load_recipe(tmp_path / "recipe.toml")
-
-
-def change(
-    recipe: Recipe, name: str = "", heads: dict[str, Any] | None = None, data: Any = None, **settings: Any
-) -> Recipe:
-    if name:
-        recipe = replace(recipe, output=f"{recipe.output}-{name}", run_dir=f"{recipe.run_dir}-{name}")
-    return replace(
-        recipe,
-        heads=replace(recipe.heads, **(heads or {})),
-        data=replace(recipe.data, **(data or {})),
-        train=replace(recipe.train, **settings),
-    )
-
-
-def adapter(recipe: Recipe) -> dict[str, torch.Tensor]:
-    return load_file(Path(recipe.output) / "mtp.safetensors")
-
-
-def metrics(recipe: Recipe) -> dict[int, dict[str, float]]:
-    """By step; of a step logged twice, the last."""
-    lines = [json.loads(line) for line in (Path(recipe.run_dir) / "metrics.jsonl").read_text().splitlines()]
-    return {line["step"]: line for line in lines if "loss" in line}
-
-
-def assert_same_adapter(first: Recipe, second: Recipe) -> None:
-    assert_same_tensors(adapter(first), adapter(second))
-
-
-def assert_same_tensors(one: dict[str, torch.Tensor], other: dict[str, torch.Tensor]) -> None:
-    assert one.keys() == other.keys()
-    assert all(torch.equal(one[name], other[name]) for name in one)
-
-
-class Watched:
-    """The trunk and the heads that ``train`` uses, and copies of them from before the first step."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        load_trunk, build_heads = trainer.load_trunk, trainer._heads
-
-        def watched_trunk(*args: Any, **kwargs: Any) -> Trunk:
-            self.trunk = load_trunk(*args, **kwargs)
-            self.trunk_before = {name: t.clone() for name, t in self.trunk.model.state_dict().items()}
-            return self.trunk
-
-        def watched_heads(*args: Any) -> Any:
-            self.heads = build_heads(*args)
-            self.heads_before = {name: p.detach().clone() for name, p in self.heads.named_parameters()}
-            return self.heads
-
-        monkeypatch.setattr(trainer, "load_trunk", watched_trunk)
-        monkeypatch.setattr(trainer, "_heads", watched_heads)
-
-    def changed(self) -> set[str]:
-        return {name for name, p in self.heads.named_parameters() if not torch.equal(p, self.heads_before[name])}
+__all__ = ["recipe"]  # a fixture
 
 
 @pytest.mark.parametrize("cached", [False, True])
@@ -143,8 +48,8 @@ def test_only_the_heads_are_trained(
     [line] = [stage for stage in said if stage.startswith("trained: ")]
     numbers = [sum(p.numel() for p in module.parameters()) for module in (watched.heads, watched.trunk)]
     assert line == (
-        f"trained: {len(watched.heads_before)} tensors of the heads ({numbers[0]:,} parameters); "
-        f"frozen: {len(list(watched.trunk.parameters()))} tensors of the trunk ({numbers[1]:,} parameters)"
+        f"trained: heads {len(watched.heads_before)} tensors ({numbers[0]:,} parameters); "
+        f"frozen: trunk {len(list(watched.trunk.parameters()))} tensors ({numbers[1]:,} parameters)"
     )
 
     now = watched.trunk.model.state_dict()
@@ -154,10 +59,9 @@ def test_only_the_heads_are_trained(
     assert watched.changed() == set(watched.heads_before)
 
     [*_, checkpoint] = sorted((tmp_path / "run").glob("checkpoint-*"))
-    saved = load_file(checkpoint / "model.safetensors")
-    assert set(saved) == {f"heads.{name}" for name in watched.heads_before}
+    assert set(load_file(checkpoint / "mtp.safetensors")) == set(adapter(recipe))
     optimizer = torch.load(checkpoint / "optimizer.pt", weights_only=True)
-    assert len(optimizer["state"]) == len(watched.heads_before)
+    assert set(optimizer["state"]) == {f"heads.{name}" for name in watched.heads_before}
     moments = sorted(tuple(state["exp_avg"].shape) for state in optimizer["state"].values())
     assert moments == sorted(tuple(p.shape) for p in watched.heads_before.values())
     assert len(adapter(recipe)) == len(watched.heads_before)
@@ -183,12 +87,13 @@ def test_the_adapter_is_what_was_trained(monkeypatch: pytest.MonkeyPatch, recipe
 
 
 def test_a_norm_that_is_the_trunks_is_not_trained(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
-    """It is not stored with the heads, so a change would be lost."""
+    """It is the trunk's tensor itself, no parameter of the heads."""
     watched = Watched(monkeypatch)
     train(change(recipe, heads={"final_norm": "trunk"}, max_steps=2))
-    assert set(watched.heads_before) - watched.changed() == {"modules_by_depth.0.norm.weight"}
-    loaded = load_adapter(watched.trunk, recipe.output)
-    assert torch.equal(loaded.modules_by_depth[0].norm.weight, watched.heads.modules_by_depth[0].norm.weight)
+    assert not any("layers.0.post_norm" in name for name in adapter(recipe))
+    assert watched.changed() == set(watched.heads_before)
+    now = watched.trunk.model.state_dict()
+    assert all(torch.equal(now[name], tensor) for name, tensor in watched.trunk_before.items())
 
 
 def test_cached_states_give_the_same_run(recipe: Recipe) -> None:
@@ -242,7 +147,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(
             raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.JsonlMetrics, event, stop, raising=False)
+        patch.setattr(mtp_trainer.JsonlMetrics, event, stop, raising=False)
         with pytest.raises(Stopped):
             train(recipe)
     assert not Path(recipe.output).exists()
@@ -265,7 +170,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, recipe: Recipe, step: int) -> None:
             raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(trainer.JsonlMetrics, "on_step_end", stop, raising=False)
+        patch.setattr(mtp_trainer.JsonlMetrics, "on_step_end", stop, raising=False)
         with pytest.raises(Stopped):
             train(recipe)
 
@@ -294,7 +199,7 @@ def test_a_finished_run_takes_no_further_step(monkeypatch: pytest.MonkeyPatch, r
     train(recipe)
     before, logged = adapter(recipe), (Path(recipe.run_dir) / "metrics.jsonl").read_text()
     shutil.rmtree(recipe.output)
-    monkeypatch.setattr(trainer.HeadsTrainer, "train", None)
+    monkeypatch.setattr(trainer.MTPTrainer, "train", None)
     report = train(recipe, resume=True)
     assert (report.num_steps, report.resumed_at, report.train_s, report.mean_loss) == (2, 2, 0.0, None)
     assert_same_tensors(before, adapter(recipe))
@@ -348,7 +253,7 @@ def test_resume_on_other_files_or_another_trunk(
     assert train(recipe, resume=True).num_steps == 10  # what the files are called does not matter
 
 
-@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "model.safetensors"])
+@pytest.mark.parametrize("name", ["optimizer.pt", "scheduler.pt", "mtp.safetensors"])
 def test_an_incomplete_checkpoint(monkeypatch: pytest.MonkeyPatch, recipe: Recipe, name: str) -> None:
     stop_at(monkeypatch, recipe, 6)
     (Path(recipe.run_dir) / "checkpoint-5" / name).unlink()
@@ -383,7 +288,7 @@ def test_held_out_documents_are_probed_and_not_trained_on(recipe: Recipe) -> Non
     assert report.held_out["depths"][0]["num_positions"] == sum(length - 2 for length in held_out)
     assert report.num_train_tokens == sum(length + 3 for length in lengths) - sum(held_out)
     trained = [length + 3 for i, length in enumerate(lengths) if i % 5 != 4]
-    assert report.num_targets_by_depth == [sum(length - k for length in trained) for k in (2, 3)]
+    assert report.num_targets_by_depth == [sum(length - k for length in trained) for k in (1, 2, 3)]
     assert train(change(recipe, "all", max_steps=1, data={"held_out": 0.0})).held_out == {}
 
 
@@ -410,11 +315,11 @@ def test_precision_where_torch_lacks_the_questions(monkeypatch: pytest.MonkeyPat
 def test_the_trunk_is_loaded_where_the_trainer_trains(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
     devices: list[str] = []
 
-    def load(*_: Any, device: str, **__: Any) -> None:
+    def load(trunk: str, dtype: str, device: str, **_: Any) -> None:
         devices.append(device)
         raise Stopped
 
-    monkeypatch.setattr(trainer, "load_trunk", load)
+    monkeypatch.setattr(start, "load_trunk", load)
     for has_cuda in (True, False):
         monkeypatch.setattr(torch.cuda, "is_available", lambda has_cuda=has_cuda: has_cuda)
         with pytest.raises(Stopped):
@@ -424,7 +329,7 @@ def test_the_trunk_is_loaded_where_the_trainer_trains(monkeypatch: pytest.Monkey
 
 def test_one_gpu_a_process(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
     monkeypatch.setattr(arguments, "TrainingArguments", lambda **_: SimpleNamespace(n_gpu=4))
-    assert arguments.training_arguments(recipe, Path(recipe.run_dir), bf16=False)._n_gpu == 1
+    assert arguments.training_arguments(recipe, Path(recipe.run_dir))._n_gpu == 1
 
 
 def test_rows_with_nothing_to_learn_are_named(recipe: Recipe) -> None:
@@ -445,7 +350,7 @@ def test_rows_with_nothing_to_learn_are_named(recipe: Recipe) -> None:
 def test_tensorboard_where_it_is_installed(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
     for installed in (True, False):
         monkeypatch.setattr(arguments, "is_tensorboard_available", lambda installed=installed: installed)
-        found = arguments.training_arguments(recipe, Path(recipe.run_dir), bf16=False)
+        found = arguments.training_arguments(recipe, Path(recipe.run_dir))
         assert found.report_to == ["tensorboard"] * installed
 
 
@@ -498,66 +403,6 @@ def test_an_output_that_holds_other_files_is_refused_before_training(
 ) -> None:
     Path(recipe.output).mkdir()
     (Path(recipe.output) / "thesis.txt").write_text("mine")
-    monkeypatch.setattr(trainer, "load_trunk", None)
+    monkeypatch.setattr(start, "load_trunk", None)
     with pytest.raises(ForetellError, match="thesis.txt"):
         train(recipe, overwrite=True)
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "message"),
-    [
-        ("batch_rows", "batch_row", r"recipe\.toml: \[train\]: unknown key 'batch_row'; did you mean 'batch_rows'\?"),
-        ("[objective]", "[objectives]", r"unknown key 'objectives'; did you mean 'objective'\?"),
-        ("num_depths = 2", "quux = 2", r"\[heads\]: unknown key 'quux'; known: kind, num_modules"),
-        ("num_depths = 2", 'concat = "both"', r"\[heads\]: concat is 'both'; allowed: .*hidden_first"),
-        ("num_depths = 2", "num_modules = 2", r"\[heads\]: .*unrolled needs num_modules 1"),
-        ("trunk =", "# trunk =", r"recipe\.toml: .*missing.*'trunk'"),
-        ('target = "argmax"', 'target = "best"', r"\[objective\]: target is 'best'; allowed: .*distribution"),
-        ('target = "argmax"', "weights = [1.0]", r"\[objective\] weights is \(1\.0,\); allowed: 2 numbers"),
-        ("held_out = 0.2", "held_out = 0.9", r"held_out is 0\.9"),
-        ("max_length = 16", "max_length = 4", r"max_length is 4"),
-        ("learning_rate = 1e-2", "learning_rate = 0", r"learning_rate is 0"),
-        ('files = ["', 'texts = []\nfiles = []\n# ["', r"\[data\] files is \(\); allowed: at least one"),
-        ("batch_rows = 2", 'batch_rows = "2"', r"recipe\.toml: \[train\]: batch_rows is '2'; allowed: int"),
-        ("batch_rows = 2", "batch_rows = true", r"batch_rows is True; allowed: int"),
-        ("learning_rate = 1e-2", 'learning_rate = "high"', r"learning_rate is 'high'; allowed: float"),
-        ('files = ["{folder}/data.jsonl"]', 'files = "data.jsonl"', r"files is 'data\.jsonl'; allowed: tuple\[str"),
-        ('files = ["{folder}/data.jsonl"]', "files = [3]", r"files is \(3,\); allowed: tuple\[str"),
-        ("max_steps = 10", "max_steps = 2.5", r"max_steps is 2\.5; allowed: int"),
-        ("num_depths = 2", "unrolled = 1", r"\[heads\]: unrolled is 1; allowed: bool"),
-        ('dtype = "float32"', 'dtype = "float16"', r"dtype is 'float16'; allowed: Literal.*bfloat16"),
-        ('dtype = "float32"', 'dtype = "bfloat16"', r"precision is 'float32'; allowed: bfloat16 or auto"),
-        ("max_steps = 10", "max_steps = -1", r"max_steps is -1"),
-        ("cache_states = false", 'cache_states = "yes"', r"cache_states is 'yes'; allowed: bool"),
-        ("save_steps = 5", "save_steps = 0", r"\[train\] save_steps is 0; allowed: 1 or more"),
-        ("num_depths = 2", "draft_vocab_size = 9", r"\[heads\] draft_vocab_size belongs to \[data\]"),
-        ("draft_vocab_size = 0", "draft_vocab_size = -1", r"\[data\] draft_vocab_size is -1; allowed: 0 or more"),
-        ('target = "argmax"', "decay = 0.0", r"\[objective\] decay is 0\.0; allowed: above 0"),
-        ('target = "argmax"', "weights = [0.0, 0.0]", r"weights is \(0\.0, 0\.0\); allowed: .* one above 0"),
-        ('target = "argmax"', "weights = [2.0, -1.0]", r"weights is \(2\.0, -1\.0\); allowed: 0 or more each"),
-        ("save_steps = 5", "seed = -1", r"\[train\] seed is -1; allowed: 0 or more"),
-        ("save_steps = 5", "warmup_ratio = 1.0", r"\[train\] warmup_ratio is 1\.0; allowed: 0 to below 1"),
-        ("save_steps = 5", "max_grad_norm = -1.0", r"\[train\] max_grad_norm is -1\.0; allowed: 0 or more"),
-        ("weight_decay = 0.1", "weight_decay = -0.1", r"\[train\] weight_decay is -0\.1; allowed: 0 or more"),
-        ("weight_decay = 0.1", "weight_decay = nan", r"\[train\] weight_decay is nan; allowed: 0 or more"),
-        (
-            'dtype = "float32"',
-            'init_from = "x"',
-            r"\[heads\] and \[data\] draft_vocab_size given together with init_from",
-        ),
-    ],
-)
-def test_a_wrong_recipe_is_refused(tmp_path: Path, old: str, new: str, message: str) -> None:
-    path = tmp_path / "recipe.toml"
-    assert old in RECIPE
-    path.write_text(RECIPE.replace(old, new).format(folder=tmp_path))
-    with pytest.raises(UsageError, match=message):
-        load_recipe(path)
-
-
-def test_a_broken_recipe_is_named(tmp_path: Path) -> None:
-    (tmp_path / "recipe.toml").write_text("trunk = \n")
-    with pytest.raises(DataError, match=r"recipe\.toml: not valid TOML"):
-        load_recipe(tmp_path / "recipe.toml")
-    with pytest.raises(DataError, match="no such file"):
-        load_recipe(tmp_path / "none.toml")

@@ -14,7 +14,7 @@ def heads_num_bytes(heads: Heads) -> int:
     own = sum(t.numel() * t.element_size() for t in (*heads.parameters(), *heads.buffers()))
     packed = [module for module in heads.modules() if isinstance(module, PackedLinear)]
     own += sum(module.weight.numel() * module.weight.element_size() for module in packed)
-    if heads.draft_ids_V is None or heads.output is not None:
+    if heads.draft_ids_V is None or heads.output_parameters(1):
         return own
     copies = 2 if packed else 1
     return own + copies * len(heads.draft_ids_V) * heads.trunk.hidden_size * heads.trunk.dtype.itemsize

@@ -1,9 +1,11 @@
 """Adapter: a folder with heads alone, ``mtp_config.json`` (what they are, whom they fit) and ``mtp.safetensors``.
 
-Tensor names follow a layout that transformers' ``MtpModel`` reads: module k is ``mtp.layers.{k}.`` with ``enorm``,
-``hnorm``, ``eh_proj``, ``post_norm`` and the decoder layer's own names. An own output matrix is ``mtp.output.weight``,
-a reduced draft vocabulary ``mtp.draft_ids``. What is shared with the trunk (embedding, output head, final norm) is not
-stored.
+Tensor names of sequential heads follow a layout that transformers' ``MtpModel`` reads: module k (from 0) is
+``mtp.layers.{k}.`` with ``enorm``, ``hnorm``, ``eh_proj``, ``post_norm`` and the decoder layer's own names; an own
+output matrix is ``mtp.output.weight``. Parallel heads are ``mtp.layers.{k}.`` with the layer's names or ``linear``,
+``post_norm`` and, where it is their own, ``output``. Medusa heads are ``mtp.heads.{k}.blocks.{j}.linear`` and
+``mtp.heads.{k}.output``. A reduced draft vocabulary is ``mtp.draft_ids``. What is shared with the trunk (embedding,
+output head, final norm) is not stored.
 """
 
 from __future__ import annotations
@@ -30,8 +32,9 @@ from foretell.checkpoints.adapter_config import (
 )
 from foretell.checkpoints.files import CheckpointWarning, TensorHeader, one_line, read_headers, written_whole
 from foretell.errors import AdapterMismatch, CheckpointError
+from foretell.models.build import build_heads
 from foretell.models.heads import Heads
-from foretell.models.sequential import SequentialHeads
+from foretell.models.shards import whole
 from foretell.models.trunk import Trunk
 
 __all__ = [
@@ -41,6 +44,7 @@ __all__ = [
     "load_adapter",
     "read_adapter_config",
     "save_adapter",
+    "write_adapter",
 ]
 
 _FLOATS = ("F32", "F16", "BF16")
@@ -66,23 +70,37 @@ def save_adapter(
     """
     target = Path(folder)
     check_target(target, overwrite)
+    with written_whole(target) as fresh:
+        write_adapter(heads, fresh, training, dtype=dtype)
+
+
+def write_adapter(
+    heads: Heads,
+    folder: Path,
+    training: dict[str, Any] | None = None,
+    *,
+    dtype: torch.dtype = torch.bfloat16,
+    is_main: bool = True,
+) -> None:
+    """The two files of an adapter into an existing folder. Every process must call, ``is_main`` alone writes."""
     tensors = _to_disk(heads, dtype)
+    trunk = asdict(TrunkInfo.of(heads.trunk))
+    if not is_main:
+        return
     _refuse_not_finite(tensors, "not saved")
     size = 0 if heads.draft_ids_V is None else len(heads.draft_ids_V)
     config = {
         "format_version": FORMAT_VERSION,
         "heads": heads.config.to_dict() | {"draft_vocab_size": size},
-        "trunk": asdict(TrunkInfo.of(heads.trunk)),
+        "trunk": trunk,
         "tensors": len(tensors),
         "training": training or {},
     }
     if size:
         config["draft_vocab"] = {"size": size, "coverage": heads.config.extra.get("draft_coverage")}
-    text = json.dumps(config, indent=2) + "\n"
-    with written_whole(target) as fresh:
-        save_file(tensors, fresh / TENSOR_FILE, metadata={"format": "pt"})
-        (fresh / CONFIG_FILE).write_text(text, encoding="utf-8")
-        shutil.copymode(fresh / CONFIG_FILE, fresh / TENSOR_FILE)  # safetensors lets only the owner read
+    save_file(tensors, folder / TENSOR_FILE, metadata={"format": "pt"})
+    (folder / CONFIG_FILE).write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+    shutil.copymode(folder / CONFIG_FILE, folder / TENSOR_FILE)  # safetensors lets only the owner read
 
 
 def check_target(folder: str | PathLike[str], overwrite: bool) -> None:
@@ -100,8 +118,8 @@ def check_target(folder: str | PathLike[str], overwrite: bool) -> None:
         raise CheckpointError(f"{target}: an adapter is already there; give another folder, or ask to overwrite it")
 
 
-def load_adapter(trunk: Trunk, folder: str | PathLike[str]) -> Heads:
-    """Heads of an adapter on ``trunk``: the trunk's type and device, eval mode, no gradients.
+def load_adapter(trunk: Trunk, folder: str | PathLike[str], dtype: torch.dtype | None = None) -> Heads:
+    """Heads of an adapter on ``trunk``: its device, ``dtype`` or the trunk's type, eval mode, no gradients.
 
     Raises AdapterMismatch for another architecture, hidden or vocabulary size, and CheckpointError naming every tensor
     that is missing, unexpected, misshapen or not finite. Warns with StaleHeadsWarning where only the weights differ.
@@ -111,8 +129,8 @@ def load_adapter(trunk: Trunk, folder: str | PathLike[str]) -> Heads:
     path = info.folder / TENSOR_FILE
     headers = read_headers(path)
     draft_ids = _read_draft_ids(path, headers, info.heads.draft_vocab_size, trunk)
-    heads = SequentialHeads(trunk, info.heads, draft_ids)
-    wanted = {_disk_name(name): tensor for name, tensor in _stored_state(heads).items()}
+    heads = build_heads(trunk, info.heads, draft_ids).to(dtype or trunk.dtype)
+    wanted = {_disk_name(name, heads.config.kind): tensor for name, tensor in heads.state_dict().items()}
     _check_names(info, headers, wanted)
     try:
         with safe_open(path, framework="pt") as file:
@@ -194,25 +212,16 @@ def _refuse_not_finite(tensors: dict[str, torch.Tensor], consequence: str) -> No
         raise CheckpointError(f"heads: NaN or infinite values in {', '.join(sorted(wrong))}. {consequence}")
 
 
-def _stored_state(heads: Heads) -> dict[str, torch.Tensor]:
-    """Tensors by name in code, without a final norm that is the trunk's."""
-    shared = heads.config.final_norm == "trunk"
-    return {
-        name: tensor
-        for name, tensor in heads.state_dict().items()
-        if not (shared and name.startswith("modules_by_depth.") and name.split(".")[2] == "norm")
-    }
-
-
 def _to_disk(heads: Heads, dtype: torch.dtype) -> dict[str, torch.Tensor]:
     parameters = {name for name, _ in heads.named_parameters()}
-    return {
-        _disk_name(name): tensor.detach().to("cpu", dtype if name in parameters else tensor.dtype).clone().contiguous()
-        for name, tensor in _stored_state(heads).items()
-    }
+    tensors = {}
+    for name, tensor in heads.state_dict().items():
+        kept = whole(tensor.detach()).to("cpu", dtype if name in parameters else tensor.dtype)
+        tensors[_disk_name(name, heads.config.kind)] = kept.clone().contiguous()
+    return tensors
 
 
-def _disk_name(name: str) -> str:
+def _disk_name(name: str, kind: str) -> str:
     """``modules_by_depth.0.layer.self_attn...`` in code -> ``mtp.layers.0.self_attn...`` on disk."""
     if name == "draft_ids_V":
         return "mtp.draft_ids"
@@ -220,4 +229,5 @@ def _disk_name(name: str) -> str:
         return f"mtp.{name}"
     _, index, part, rest = name.split(".", 3)
     parts = {"layer": "", "norm": "post_norm."}
-    return f"mtp.layers.{index}.{parts.get(part, part + '.')}{rest}"
+    family = "heads" if kind == "medusa" else "layers"
+    return f"mtp.{family}.{index}.{parts.get(part, part + '.')}{rest}"

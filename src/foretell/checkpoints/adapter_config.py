@@ -85,16 +85,21 @@ def read_adapter_config(folder: str | PathLike[str]) -> AdapterInfo:
     return AdapterInfo(target, config, TrunkInfo(**trunk), num_tensors, training, draft_vocab)
 
 
+def is_adapter(folder: str | PathLike[str]) -> bool:
+    """True where ``folder`` holds heads that ``foretell train`` wrote."""
+    return (Path(folder) / CONFIG_FILE).is_file()
+
+
 def _checked(path: Path, part: str, values: Any, kind: type[HeadsConfig] | type[TrunkInfo]) -> dict[str, Any]:
     """``values`` with every setting that has no neutral default present and of the right type."""
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: no {part!r} object; the file is damaged")
-    neutral = ("max_positions", "extra")  # their defaults change nothing
+    neutral = ("max_positions", "block", "num_res_blocks", "extra")  # their defaults change nothing
     missing = [f.name for f in fields(kind) if f.name not in values and f.name not in neutral]
     known = {f.name: f for f in fields(kind)}
     if kind is TrunkInfo:
         values = {name: value for name, value in values.items() if name in known}
-    types = {"str": str, "int": int, "bool": bool, "dict[str, Any]": dict}
+    types = {"str": str, "int": int, "bool": bool, "bool | None": bool, "dict[str, Any]": dict}
     wrong = [
         f"{name} {value!r}"
         for name, value in values.items()

@@ -61,7 +61,7 @@ def weight_files(folder: Path) -> list[Path]:
         if not isinstance(weight_map, dict):
             raise CheckpointError(f"{index}: no weight_map in it; the file is damaged")
         return [folder / name for name in sorted(set(weight_map.values()))]
-    files = sorted(folder.glob("*.safetensors"))
+    files = sorted(path for path in folder.glob("*.safetensors") if path.name != "mtp.safetensors")  # heads of ours
     if not files:
         others = ", ".join(sorted(path.name for path in folder.glob("*.bin"))) or "none"
         raise CheckpointError(f"{folder}: no *.safetensors file in it (other weight files: {others})")

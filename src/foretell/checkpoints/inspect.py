@@ -76,7 +76,7 @@ def _adapter(folder: Path) -> Inspection:
         path=str(folder),
         **_sizes(headers, [folder / TENSOR_FILE]),
         mtp_tensors=sorted(headers),
-        heads=info.heads.to_dict(),
+        heads=info.heads.conventions(),
         made_for=asdict(info.trunk),
         draft_vocab=info.draft_vocab,
         training=info.training,

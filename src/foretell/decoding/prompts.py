@@ -6,6 +6,7 @@ import operator
 from typing import Any
 
 from foretell.errors import ContextLengthError, UsageError
+from foretell.models.chat import chat_token_ids, has_template
 from foretell.models.trunk import Trunk
 from foretell.types import Prompt
 
@@ -47,16 +48,15 @@ def _token_ids(items: list[Any], name: str) -> list[int]:
 
 def _encode_chat(messages: list[dict[str, Any]], trunk: Trunk, name: str) -> list[int]:
     tokenizer = _tokenizer(trunk)
-    if not getattr(tokenizer, "chat_template", None):
+    if not has_template(tokenizer):
         raise UsageError(f"{name}: this model has no chat template; give the prompt as text or token ids")
     for message in messages:
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
             raise UsageError(f"{name}: a chat message needs text for 'role' and 'content', got {message!r}")
     try:
-        text = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
-    except Exception as error:  # templates raise what they like, for example on an unknown role
-        raise UsageError(f"{name}: the model's chat template refuses these messages ({error})") from error
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+        return chat_token_ids(tokenizer, messages)
+    except UsageError as error:
+        raise UsageError(f"{name}: {error}") from error
 
 
 def _tokenizer(trunk: Trunk) -> Any:

@@ -10,6 +10,7 @@ import torch
 
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafters import HeadsDrafter
+from foretell.decoding.parallel_drafter import ParallelDrafter
 from foretell.decoding.passes import PassInput
 from foretell.decoding.sampling import filtered_probs
 from foretell.decoding.sequence import Sequence
@@ -45,7 +46,7 @@ class DecodeStep:
     projection fewer rows, because kernels for one row may round otherwise than those for several.
     """
 
-    def __init__(self, trunk: Trunk, drafter: HeadsDrafter | None, num_slots: int) -> None:
+    def __init__(self, trunk: Trunk, drafter: HeadsDrafter | ParallelDrafter | None, num_slots: int) -> None:
         self.trunk = trunk
         self.drafter = drafter
         self.cache = KVCache(num_slots, trunk.max_positions)

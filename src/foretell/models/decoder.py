@@ -1,6 +1,6 @@
 """One call into a transformers decoder stack: masks, cache keyword, and states on both sides of the final norm.
 
-The trunk and the blocks of sequential heads both run through here; transformers' own layers, rotary embedding and
+The trunk and the blocks of heads both run through here; transformers' own layers, rotary embedding and
 norms do the work, so a new model family needs no code.
 """
 
@@ -13,16 +13,20 @@ import torch
 from torch import nn
 
 from foretell.errors import UnsupportedModel
-from foretell.models.support import refuse_layer_types
+from foretell.models.support import MASKLESS_KINDS, refuse_layer_types
 
 _NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 
 
 class States(NamedTuple):
-    """Hidden states before (``pre``) and after (``post``) the final norm, each (B, T, D)."""
+    """Hidden states before (``pre``) and after (``post``) the final norm, each (B, T, D).
+
+    ``below``: what enters the last layer, where the runner was told to keep it.
+    """
 
     pre_BTD: torch.Tensor
     post_BTD: torch.Tensor
+    below_BTD: torch.Tensor | None = None
 
 
 def final_norm_name(decoder: nn.Module) -> str:
@@ -46,10 +50,28 @@ class DecoderRunner:
         parameters = inspect.signature(decoder.forward).parameters
         self._cache_keyword = "cache" if "cache" in parameters else "past_key_values"
         self._pre_norm: torch.Tensor | None = None
-        getattr(decoder, final_norm_name(decoder)).register_forward_pre_hook(self._keep_pre_norm)
+        self._below: torch.Tensor | None = None
+        self._keeps_below = False
+        getattr(decoder, final_norm_name(decoder)).register_forward_pre_hook(self._hear_pre_norm)
 
-    def _keep_pre_norm(self, _module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
+    def keep_below(self) -> None:
+        """From now on give what enters the last layer too (``States.below_BTD``)."""
+        if self._keeps_below:
+            return
+        layers = getattr(self.decoder, "layers", None)
+        if not isinstance(layers, nn.ModuleList):
+            raise UnsupportedModel(
+                f"{type(self.decoder).__name__}: no list of decoder layers under a known name, so what enters the last "
+                'one cannot be had; use hidden_source "post" or "pre"'
+            )
+        layers[self.config.num_hidden_layers - 1].register_forward_pre_hook(self._hear_below, with_kwargs=True)
+        self._keeps_below = True
+
+    def _hear_pre_norm(self, _module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:
         self._pre_norm = args[0]
+
+    def _hear_below(self, _module: nn.Module, args: tuple[torch.Tensor, ...], kwargs: dict[str, torch.Tensor]) -> None:
+        self._below = args[0] if args else kwargs["hidden_states"]
 
     def __call__(
         self,
@@ -67,18 +89,21 @@ class DecoderRunner:
             use_cache=cache is not None,
             **{self._cache_keyword: cache},
         )
-        pre, self._pre_norm = self._pre_norm, None
+        pre, below = self._pre_norm, self._below
+        self._pre_norm = self._below = None
         assert pre is not None
-        return States(pre, output.last_hidden_state)
+        return States(pre, output.last_hidden_state, below)
 
     def _masks(
         self, allowed_BTS: torch.Tensor, positions_BT: torch.Tensor, key_positions_BS: torch.Tensor
-    ) -> torch.Tensor | dict[str, torch.Tensor]:
+    ) -> torch.Tensor | dict[str, torch.Tensor | None]:
         window = getattr(self.config, "sliding_window", None)
         types = set(getattr(self.config, "layer_types", None) or ())
         full = allowed_BTS.unsqueeze(1)
         if not types:
             types = {"sliding_attention" if window else "full_attention"}
+        if types & set(MASKLESS_KINDS):
+            return {"full_attention": full, **dict.fromkeys(MASKLESS_KINDS)}
         if types == {"full_attention"} or not window:
             return full
         near = positions_BT.unsqueeze(2) - key_positions_BS.unsqueeze(1) < window

@@ -8,15 +8,15 @@ trunk's decoder class, so rotary embedding, attention kind and norms are the fam
 
 from __future__ import annotations
 
-import copy
-from collections import OrderedDict
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 
 from foretell.config import HeadsConfig
-from foretell.models.decoder import DecoderRunner, States, causal_mask, document_positions, final_norm_name
+from foretell.models.block import heads_norm, one_layer_decoder, unit_norm
+from foretell.models.decoder import States, causal_mask, document_positions
 from foretell.models.heads import Heads
 from foretell.models.support import refuse_for_heads
 
@@ -30,30 +30,15 @@ class SequentialModule(nn.Module):
     def __init__(self, trunk: Trunk, config: HeadsConfig) -> None:
         super().__init__()
         self.config = config
-        self.enorm = _identity_norm(trunk.final_norm)
-        self.hnorm = _identity_norm(trunk.final_norm)
+        self.enorm = unit_norm(trunk)
+        self.hnorm = unit_norm(trunk)
         size = trunk.hidden_size
         self.eh_proj = nn.Linear(2 * size, size, bias=False, dtype=trunk.dtype, device=trunk.device)
-        block_config, index = trunk.block_config()
-        with torch.device("meta"):
-            body = type(trunk.decoder)(block_config)
-        layer = copy.deepcopy(trunk.decoder.layers[index])
-        for part in layer.modules():
-            if hasattr(part, "layer_idx"):
-                part.layer_idx = 0
-        if hasattr(layer, "gradient_checkpointing"):
-            layer.gradient_checkpointing = False
-        self.layer = layer.requires_grad_(True)
-        self.norm = _copy_norm(trunk.final_norm).requires_grad_(config.final_norm == "own")
-        body.layers = nn.ModuleList([self.layer])
-        setattr(body, final_norm_name(body), self.norm)
-        body.rotary_emb = copy.deepcopy(trunk.decoder.rotary_emb)
-        body.embed_tokens = None
-        body.config._attn_implementation = trunk.decoder.config._attn_implementation
-        for part in self.layer.modules():
-            if hasattr(part, "config"):
-                part.config = body.config
-        self._run = (DecoderRunner(body),)  # a tuple: the body's parameters are already registered above
+        norm = heads_norm(trunk, config.final_norm)
+        run = one_layer_decoder(trunk, norm)
+        self.layer = run.decoder.layers[0]  # type: ignore[index]
+        self.norm = norm
+        self._run = (run,)  # a tuple: its parameters are already registered above
         self._start_near_identity()
 
     def forward(
@@ -83,19 +68,33 @@ class SequentialModule(nn.Module):
 
 
 class SequentialHeads(Heads):
-    """``config.num_modules`` distinct modules, or one module for every depth (``config.unrolled``)."""
+    """``config.num_modules`` distinct modules, or one module for every depth (``config.unrolled``).
+
+    ``output``: the one own output matrix of all depths, None where the trunk's is shared.
+    """
+
+    reads_tokens = True
 
     def __init__(self, trunk: Trunk, config: HeadsConfig, draft_ids_V: torch.Tensor | None = None) -> None:
         refuse_for_heads(trunk)
         super().__init__(trunk, config, draft_ids_V)
+        self.output = self.new_output() if config.own_output else None
         self.modules_by_depth = nn.ModuleList(SequentialModule(trunk, config) for _ in range(config.num_modules))
 
     def module_at(self, depth: int) -> SequentialModule:
         """Module of ``depth`` (1-based)."""
         return self.modules_by_depth[0 if self.config.unrolled else depth - 1]  # type: ignore[return-value]
 
+    def output_at(self, depth: int) -> nn.Module | None:
+        """See Heads."""
+        return self.output
+
     def training_states(
-        self, trunk_states: States, embeddings_BTD: torch.Tensor, doc_ids_BT: torch.Tensor
+        self,
+        trunk_states: States,
+        embeddings_BTD: torch.Tensor,
+        doc_ids_BT: torch.Tensor,
+        num_depths: int | None = None,
     ) -> list[torch.Tensor]:
         """See Heads. Unrolled depths read the keys decoding has: depth 1's of true tokens, then their own chain."""
         positions_BT = document_positions(doc_ids_BT)
@@ -104,40 +103,62 @@ class SequentialHeads(Heads):
         chain = _ChainKeys()
         state_BTD = self.trunk_side(trunk_states)
         outputs = []
-        for depth in range(1, self.config.num_depths + 1):
+        for depth in range(1, (num_depths or self.config.num_depths) + 1):
             shifted_BTD = _shift_left(embeddings_BTD, depth)
             if self.config.unrolled:
                 allowed = torch.cat([causal_BTT, *[own_chain_BTT] * (depth - 1)], dim=2)
                 key_positions = torch.cat([positions_BT + m for m in range(depth)], dim=1)
-                states = self.module_at(depth)(
-                    state_BTD, shifted_BTD, positions_BT + depth - 1, allowed, key_positions, chain
+                states, chain = self.run(
+                    self._chained, state_BTD, shifted_BTD, positions_BT + depth - 1, allowed, key_positions, chain
                 )
             else:
-                states = self.module_at(depth)(state_BTD, shifted_BTD, positions_BT, causal_BTT, positions_BT)
+                states = self.run(self.module_at(depth), state_BTD, shifted_BTD, positions_BT, causal_BTT, positions_BT)
             outputs.append(states.post_BTD)
             state_BTD = self.feedback(states)
         return outputs
+
+    def _chained(
+        self,
+        states_BTD: torch.Tensor,
+        embeddings_BTD: torch.Tensor,
+        positions_BT: torch.Tensor,
+        allowed_BTS: torch.Tensor,
+        key_positions_BS: torch.Tensor,
+        chain: _ChainKeys,
+    ) -> tuple[States, _ChainKeys]:
+        """One unrolled depth, and the chain with its keys; the one given stays as it is, so this may run twice."""
+        longer = chain.copy()
+        states = self.module_at(1)(states_BTD, embeddings_BTD, positions_BT, allowed_BTS, key_positions_BS, longer)
+        return states, longer
 
     def step(
         self,
         depth: int,
         states_BND: torch.Tensor,
-        embeddings_BND: torch.Tensor,
+        embeddings_BND: torch.Tensor | None,
         positions_BN: torch.Tensor,
         allowed_BNS: torch.Tensor,
         key_positions_BS: torch.Tensor,
         cache: Any,
     ) -> States:
         """See Heads."""
+        assert embeddings_BND is not None
         return self.module_at(depth)(states_BND, embeddings_BND, positions_BN, allowed_BNS, key_positions_BS, cache)
+
+    def feedback(self, states: States) -> torch.Tensor:
+        """The state handed to the next depth."""
+        return states.post_BTD if self.config.feedback == "normed" else states.pre_BTD
 
 
 class _ChainKeys:
     """Cache-shaped list of one layer's keys and values, a block of T entries a depth; keeps gradients."""
 
-    def __init__(self) -> None:
-        self.keys: list[torch.Tensor] = []
-        self.values: list[torch.Tensor] = []
+    def __init__(self, keys: Iterable[torch.Tensor] = (), values: Iterable[torch.Tensor] = ()) -> None:
+        self.keys = list(keys)
+        self.values = list(values)
+
+    def copy(self) -> _ChainKeys:
+        return _ChainKeys(self.keys, self.values)
 
     def update(
         self, key: torch.Tensor, value: torch.Tensor, layer_idx: int, *_: Any, **__: Any
@@ -155,20 +176,3 @@ def _shift_left(embeddings_BTD: torch.Tensor, by: int) -> torch.Tensor:
     if by < embeddings_BTD.shape[1]:
         shifted[:, :-by] = embeddings_BTD[:, by:]
     return shifted
-
-
-def _copy_norm(norm: nn.Module) -> nn.Module:
-    """A copy without the hook by which the trunk's runner listens to its norm; copying it would copy the trunk."""
-    return copy.deepcopy(norm, {id(norm._forward_pre_hooks): OrderedDict()})
-
-
-def _identity_norm(norm: nn.Module) -> nn.Module:
-    """A copy of ``norm`` with unit gain, whether its weight is stored as the gain or as an offset from 1."""
-    fresh = _copy_norm(norm).requires_grad_(True)
-    with torch.no_grad():
-        for parameter in fresh.parameters():
-            parameter.zero_()
-        probe = torch.ones(1, 1, next(fresh.parameters()).shape[0], device=next(fresh.parameters()).device)
-        if fresh(probe.to(next(fresh.parameters()).dtype)).abs().max() < 1e-6:
-            fresh.weight.fill_(1.0)  # type: ignore[operator]
-    return fresh

@@ -14,10 +14,13 @@ if TYPE_CHECKING:
 ATTENTION_KINDS = ("full_attention", "sliding_attention")
 """Layer types that DecoderRunner has a mask for."""
 
+MASKLESS_KINDS = ("linear_attention",)
+"""Layer types that take no mask: they read in order. Trained here, not yet decoded (Trunk refuses them there)."""
+
 
 def refuse_layer_types(family: str, config: Any) -> None:
     """Raise UnsupportedModel where a layer looks at other keys than a causal or sliding mask allows."""
-    unknown = sorted(set(getattr(config, "layer_types", None) or ()) - set(ATTENTION_KINDS))
+    unknown = sorted(set(getattr(config, "layer_types", None) or ()) - {*ATTENTION_KINDS, *MASKLESS_KINDS})
     if unknown:
         raise UnsupportedModel(
             f"{family}: layers of type {', '.join(unknown)} are not supported; "
@@ -26,7 +29,7 @@ def refuse_layer_types(family: str, config: Any) -> None:
 
 
 def refuse_for_heads(trunk: Trunk) -> None:
-    """Raise UnsupportedModel where sequential heads cannot be built from the trunk's own parts."""
+    """Raise UnsupportedModel where heads with attention cannot be built from the trunk's own parts."""
     lacks = []
     if not isinstance(getattr(trunk.decoder, "layers", None), nn.ModuleList):
         lacks.append("a list of decoder layers")
@@ -36,6 +39,6 @@ def refuse_for_heads(trunk: Trunk) -> None:
         lacks.append("a final norm with a gain")
     if lacks:
         raise UnsupportedModel(
-            f"{type(trunk.model).__name__}: sequential heads copy {', '.join(lacks)} from the trunk, and this family "
-            "has none under a known name; it decodes plainly, without heads"
+            f"{type(trunk.model).__name__}: these heads copy {', '.join(lacks)} from the trunk, and this family has "
+            "none under a known name; use medusa heads, which copy nothing but the output head"
         )

@@ -12,6 +12,7 @@ from torch import nn
 from foretell.errors import UnsupportedModel
 from foretell.models import attention
 from foretell.models.decoder import DecoderRunner, States, causal_mask, document_positions, final_norm_name
+from foretell.models.shards import whole
 
 _RECURRENT = ("linear_attention", "mamba", "recurrent", "conv")
 
@@ -19,20 +20,20 @@ _RECURRENT = ("linear_attention", "mamba", "recurrent", "conv")
 class Trunk(nn.Module):
     """Wraps a transformers causal LM without changing a weight.
 
-    Raises UnsupportedModel where the family keeps recurrent state, or where the three steps do not reproduce the
-    model's own logits (checked once, on a few tokens).
+    Raises UnsupportedModel where the family keeps recurrent state (unless ``for_training``: whole texts need no
+    rewind), or where the three steps do not reproduce the model's own logits (checked once, on a few tokens).
     """
 
-    def __init__(self, model: Any, tokenizer: Any = None, name: str = "") -> None:
+    def __init__(self, model: Any, tokenizer: Any = None, name: str = "", for_training: bool = False) -> None:
         super().__init__()
         self.model = model
         self.tokenizer = tokenizer
         self.name = name or getattr(model.config, "_name_or_path", "") or type(model).__name__
         self.config = model.config.get_text_config()
-        self._refuse_recurrent()
+        if not for_training:
+            self._refuse_recurrent()
         model.set_attn_implementation(attention.NAME)
-        self.decoder = model.get_decoder()
-        self._run = DecoderRunner(self.decoder)
+        self._run = DecoderRunner(model.get_decoder())
         self.model.eval()
         try:
             self._check_logits()
@@ -41,6 +42,11 @@ class Trunk(nn.Module):
                 f"{type(model).__name__}: its layers do not run with masks and positions from outside ({error!r}); "
                 "this family needs a step Foretell does not know"
             ) from error
+
+    @property
+    def decoder(self) -> Any:
+        """transformers' decoder stack: embedding, layers, final norm."""
+        return self._run.decoder
 
     @property
     def hidden_size(self) -> int:
@@ -86,9 +92,23 @@ class Trunk(nn.Module):
                 return frozenset([value] if isinstance(value, int) else value)
         return frozenset()
 
+    @property
+    def is_recurrent(self) -> bool:
+        """True where layers carry a state from token to token: a row of training data holds one document then."""
+        return bool(self._recurrent_kinds) or bool(getattr(self.model, "_is_stateful", False))
+
+    @property
+    def _recurrent_kinds(self) -> list[str]:
+        kinds = set(getattr(self.config, "layer_types", None) or ())
+        return sorted(kind for kind in kinds if any(word in kind for word in _RECURRENT))
+
     def embed(self, token_ids_BT: torch.Tensor) -> torch.Tensor:
         """(B, T) token ids -> (B, T, D) input embeddings, the family's scaling included."""
         return self.model.get_input_embeddings()(token_ids_BT)
+
+    def keep_below(self) -> None:
+        """Let ``states`` give what enters the last layer too; heads that read it ask for it."""
+        self._run.keep_below()
 
     def states(
         self,
@@ -133,7 +153,7 @@ class Trunk(nn.Module):
         """
         digest = hashlib.sha256()
         for name, tensor in sorted(self.model.state_dict().items()):
-            flat = tensor.detach().reshape(-1)
+            flat = whole(tensor.detach()).reshape(-1)
             step = 1 if flat.numel() <= 2**18 else flat.numel() // 2**16
             sample = flat[::step].to(torch.bfloat16).cpu()
             digest.update(f"{name}{tuple(tensor.shape)}".encode())
@@ -158,12 +178,10 @@ class Trunk(nn.Module):
         return config, index
 
     def _refuse_recurrent(self) -> None:
-        kinds = set(getattr(self.config, "layer_types", None) or ())
-        recurrent = sorted(k for k in kinds if any(word in k for word in _RECURRENT))
-        if recurrent or getattr(self.model, "_is_stateful", False):
+        if self.is_recurrent:
             raise UnsupportedModel(
-                f"{type(self.model).__name__} keeps recurrent state ({', '.join(recurrent) or 'stateful'}) that cannot "
-                "be cut back to an accepted prefix yet; use a model whose layers are all attention"
+                f"{type(self.model).__name__} keeps recurrent state ({', '.join(self._recurrent_kinds) or 'stateful'}) "
+                "that cannot be cut back to an accepted prefix yet; use a model whose layers are all attention"
             )
 
     @torch.no_grad()

@@ -8,6 +8,7 @@ import torch
 from transformers import TrainingArguments
 from transformers.integrations import is_tensorboard_available
 
+from foretell.errors import UsageError
 from foretell.training.recipe import Recipe
 
 
@@ -23,26 +24,32 @@ def computes_in_bf16(recipe: Recipe) -> bool:
         return False
 
 
-def training_arguments(recipe: Recipe, run_dir: Path, bf16: bool) -> TrainingArguments:
-    """The recipe's ``[train]`` table in the Trainer's words."""
+def training_arguments(recipe: Recipe, run_dir: Path, num_processes: int = 1) -> TrainingArguments:
+    """The recipe's ``[train]`` table in the Trainer's words. TrainingModel itself computes in bf16 where that is asked.
+
+    Raises UsageError where ``batch_rows`` cannot be dealt out to the processes.
+    """
     train = recipe.train
+    if train.batch_rows % num_processes:
+        raise UsageError(
+            f"[train] batch_rows is {train.batch_rows}; allowed: a multiple of the {num_processes} processes"
+        )
     arguments = TrainingArguments(
         output_dir=str(run_dir),
         num_train_epochs=train.epochs,
         max_steps=train.max_steps or -1,
-        per_device_train_batch_size=train.batch_rows,
+        per_device_train_batch_size=train.batch_rows // num_processes,
         gradient_accumulation_steps=train.accumulation,
         learning_rate=train.learning_rate,
-        lr_scheduler_type="cosine",
+        lr_scheduler_type=_SCHEDULES[train.lr_schedule],
         warmup_steps=train.warmup_ratio,
         weight_decay=train.weight_decay,
         max_grad_norm=train.max_grad_norm,
         adam_beta2=0.95,
-        bf16=bf16,
         use_cpu=not torch.cuda.is_available(),
         logging_steps=train.log_steps,
         save_steps=train.save_steps,
-        save_total_limit=2,
+        save_total_limit=train.keep_checkpoints,
         seed=train.seed,
         data_seed=train.seed,
         report_to=["tensorboard"] if is_tensorboard_available() else [],
@@ -50,6 +57,11 @@ def training_arguments(recipe: Recipe, run_dir: Path, bf16: bool) -> TrainingArg
         label_names=[],
         dataloader_num_workers=0,
         dataloader_pin_memory=False,
+        ddp_find_unused_parameters=recipe.objective.curriculum != "none",
+        accelerator_config={"dispatch_batches": False},
     )
     arguments._n_gpu = min(arguments.n_gpu, 1)  # the trunk is on one: DataParallel would send heads to the others
     return arguments
+
+
+_SCHEDULES = {"cosine": "cosine", "linear": "linear", "constant": "constant_with_warmup"}

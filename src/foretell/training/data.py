@@ -1,167 +1,174 @@
-"""From files to packed rows of token ids, document ids and label flags."""
+"""What a run trains on: documents of its files, a part held out, the rest packed into rows."""
 
 from __future__ import annotations
 
-import glob
-import sysconfig
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from foretell.errors import DataError
+from foretell.errors import DataError, UsageError
 from foretell.models.trunk import Trunk
-from foretell.training.jsonl import read_jsonl
+from foretell.training import cached_rows
+from foretell.training.cached_rows import CachedRows
+from foretell.training.counts import DataCounts, PartCounts
+from foretell.training.data_key import data_key
+from foretell.training.documents import Document, DocumentReader
+from foretell.training.held_out import STREAM_AT_MOST, set_apart_by
+from foretell.training.packing import PackedRows, Row, pack, packed_rows
+from foretell.training.processes import main_first
 from foretell.training.recipe import DataConfig
+from foretell.training.sources import check_files, file_records, text_records
+from foretell.training.streamed_rows import StreamedRows
 
-_OPEN_ROWS = 32
-"""Rows that packing may still put a document into."""
+Progress = Callable[[str, int, int], None]
+
+_SAY_EVERY = 20_000
+"""Documents between two lines of progress."""
 
 
 @dataclass(frozen=True)
-class Document:
-    """One text: its tokens, and which of them are targets."""
+class RunData:
+    """Rows to train on, documents held out, and what both amount to."""
 
-    token_ids: list[int]
-    supervised: list[bool]
-
-
-@dataclass
-class PackedRows:
-    """(R, T) tensors: token ids, document ids within the row (-1 = padding), label flags."""
-
-    token_ids_RT: torch.Tensor
-    doc_ids_RT: torch.Tensor
-    supervised_RT: torch.Tensor
-
-    def __len__(self) -> int:
-        return len(self.token_ids_RT)
+    rows: PackedRows | CachedRows | StreamedRows
+    held_out: list[Document]
+    counts: DataCounts
 
     @property
-    def num_tokens(self) -> int:
-        """Real tokens, padding left out."""
-        return int((self.doc_ids_RT >= 0).sum())
+    def packed(self) -> PackedRows | None:
+        """The rows, where they are tensors in memory."""
+        return self.rows if isinstance(self.rows, PackedRows) else None
+
+    @property
+    def streams(self) -> bool:
+        """True where rows can be iterated over and have no number."""
+        return isinstance(self.rows, StreamedRows)
+
+    @property
+    def fingerprint(self) -> str:
+        """Hash of the rows, or of what they are made of."""
+        return self.rows.fingerprint()
 
 
-def record_document(record: dict[str, Any], trunk: Trunk, supervise: str, where: tuple[str, int]) -> Document:
-    """A distilled record (prompt_token_ids and token_ids) or {"text": ...} -> document."""
-    answer = record.get("token_ids")
-    if isinstance(answer, list):
-        prompt = record.get("prompt_token_ids", [])
-        if not isinstance(prompt, list) or not all(_is_token(t, trunk.vocab_size) for t in [*prompt, *answer]):
-            raise DataError(f"token ids must be integers from 0 to {trunk.vocab_size - 1}, those of the trunk", *where)
-        flags = [supervise == "all"] * len(prompt) + [True] * len(answer)
-        return Document([*prompt, *answer], flags)
-    if isinstance(text := record.get("text"), str):
-        return _text_document(text, trunk, *where)
-    raise DataError('needs "token_ids" (made by foretell distill) or "text"', *where)
+def document_reader(config: DataConfig, tokenizer: Any, vocab_size: int, from_scratch: bool = False) -> DocumentReader:
+    """The reader a recipe asks for. ``from_scratch``: the trunk is untrained, so texts end with EOS by default."""
+    append_eos = from_scratch if config.append_eos == "auto" else config.append_eos
+    if config.append_eos is True and tokenizer is not None and tokenizer.eos_token_id is None:
+        raise UsageError('[data] append_eos is true, and the tokenizer has no EOS token; set it to false or "auto"')
+    return DocumentReader(tokenizer, vocab_size, config.supervise, config.text_field, append_eos)
+
+
+def documents_of(config: DataConfig, reader: DocumentReader) -> Iterator[Document]:
+    """Documents of ``files``, then of ``texts``, in a fixed order, as they are read."""
+    records = file_records(config.files, config.text_field)
+    yield from map(reader.read, islice(records, config.max_documents or None))
+    num_tokens = 0
+    for record in text_records(config):
+        if config.max_text_tokens and num_tokens >= config.max_text_tokens:
+            break
+        document = reader.read(record)
+        num_tokens += len(document.token_ids)
+        yield document
 
 
 def read_documents(config: DataConfig, trunk: Trunk) -> list[Document]:
-    """All documents of a recipe, files first, then texts, in a fixed order."""
-    documents = []
-    for path in config.files:
-        for number, record in read_jsonl(path):
-            documents.append(record_document(record, trunk, config.supervise, (path, number)))
-    if config.max_documents:
-        documents = documents[: config.max_documents]
-    num_tokens = 0
-    for file in _text_files(config):
-        if config.max_text_tokens and num_tokens >= config.max_text_tokens:
-            break
-        document = _text_document(file.read_text(encoding="utf-8", errors="replace"), trunk, file)
-        num_tokens += len(document.token_ids)
-        documents.append(document)
+    """All of ``documents_of`` a loaded trunk; raises DataError where there is none."""
+    check_files(config.files)
+    documents = list(documents_of(config, document_reader(config, trunk.tokenizer, trunk.vocab_size)))
     if not documents:
-        raise DataError(
-            "no documents found; check files and texts of the recipe", ", ".join(config.files + config.texts)
-        )
+        raise _nothing(config)
     return documents
 
 
-def pack(documents: Iterable[Document], max_length: int) -> PackedRows:
-    """Fill rows of ``max_length`` tokens; a longer document is cut into pieces, a shorter one is never split."""
-    rows: list[list[Document]] = []
-    room: list[int] = []
-    open_rows: list[int] = []
-    for piece in _pieces(documents, max_length):
-        size = len(piece.token_ids)
-        fitting = [r for r in open_rows if room[r] >= size]
-        if fitting:
-            row = min(fitting, key=lambda r: room[r])
-        else:
-            row = len(rows)
-            rows.append([])
-            room.append(max_length)
-            open_rows.append(row)
-            if len(open_rows) > _OPEN_ROWS:
-                open_rows.remove(min(open_rows, key=lambda r: room[r]))
-        rows[row].append(piece)
-        room[row] -= size
-    packed = PackedRows(
-        torch.zeros(len(rows), max_length, dtype=torch.int32),
-        torch.full((len(rows), max_length), -1, dtype=torch.int32),
-        torch.zeros(len(rows), max_length, dtype=torch.bool),
-    )
-    for r, pieces in enumerate(rows):
-        start = 0
-        for d, piece in enumerate(pieces):
-            stop = start + len(piece.token_ids)
-            packed.token_ids_RT[r, start:stop] = torch.tensor(piece.token_ids, dtype=torch.int32)
-            packed.doc_ids_RT[r, start:stop] = d
-            packed.supervised_RT[r, start:stop] = torch.tensor(piece.supervised)
-            start = stop
-    return packed
+def read_data(
+    config: DataConfig,
+    trunk: Trunk,
+    cache_folder: Path,
+    on_progress: Progress | None = None,
+    from_scratch: bool = False,
+    seed: int = 0,
+) -> RunData:
+    """Read what a recipe names, and keep its rows as ``config.storage`` says ("cached" ones in ``cache_folder``).
+
+    All three storages give the same rows in the same order; ``seed`` is that of a stream's shuffle buffer. Raises
+    DataError, with file and line, for what cannot be read.
+    """
+    say = on_progress or (lambda stage, done, total: None)
+    check_files([*config.files, *config.held_out_files])
+    reader = document_reader(config, trunk.tokenizer, trunk.vocab_size, from_scratch)
+    if config.storage == "streaming":
+        return _streamed(config, reader, seed)
+    data = _cached(config, reader, cache_folder, say) if config.storage == "cached" else _packed(config, reader, say)
+    if not data.counts.training.num_documents:
+        raise _nothing(config)
+    _say_what_is_odd(data.counts, say)
+    return data
 
 
-def split_held_out(documents: list[Document], share: float) -> tuple[list[Document], list[Document]]:
-    """(training, held out): every n-th document is held out, so both see the same mix; at least one if share > 0."""
-    if share <= 0 or len(documents) < 2:
-        return documents, []
-    every = max(2, round(1 / share))
-    held_out = documents[every - 1 :: every] or documents[-1:]
-    if len(documents) < every:
-        return documents[:-1], held_out
-    return [d for i, d in enumerate(documents) if i % every != every - 1], held_out
+def _packed(config: DataConfig, reader: DocumentReader, say: Progress) -> RunData:
+    held_out, counts = list[Document](), DataCounts()
+    rows = pack(_training(config, reader, held_out, counts.training, say), config.max_length, config.packing)
+    _count_held_out(config, reader, held_out, counts)
+    return RunData(rows, held_out, counts)
 
 
-def choose_draft_vocab(counts_V: torch.Tensor, size: int) -> tuple[torch.Tensor, float]:
-    """The ``size`` most frequent ids, ascending, and the share of all occurrences they cover."""
-    size = min(size, int((counts_V > 0).sum()))
-    ids = counts_V.topk(size).indices.sort().values
-    return ids, float(counts_V[ids].sum() / counts_V.sum())
+def _streamed(config: DataConfig, reader: DocumentReader, seed: int) -> RunData:
+    counts, held_out = DataCounts(), list[Document]()
+    if config.held_out > 0 and not config.held_out_files:
+        for _ in set_apart_by(config, documents_of(config, reader), held_out):
+            if len(held_out) == STREAM_AT_MOST:
+                break
+    _count_held_out(config, reader, held_out, counts)
+
+    def documents() -> Iterator[Document]:
+        return counts.training.counting(set_apart_by(config, documents_of(config, reader), []))
+
+    key = data_key(config, reader)
+    rows = StreamedRows(documents, config.max_length, config.packing, config.shuffle_buffer, seed, key=key)
+    return RunData(rows, held_out, counts)
 
 
-def _is_token(value: object, vocab_size: int) -> bool:
-    return type(value) is int and 0 <= value < vocab_size
+def _cached(config: DataConfig, reader: DocumentReader, cache_folder: Path, say: Progress) -> RunData:
+    key = data_key(config, reader)
+    folder = cached_rows.folder_of(cache_folder, key)
+    with main_first():
+        if not folder.is_dir():
+            held_out, counts = list[Document](), DataCounts()
+            documents = _training(config, reader, held_out, counts.training, say)
+
+            def rows() -> Iterator[Row]:
+                yield from packed_rows(documents, config.max_length, config.packing)
+                _count_held_out(config, reader, held_out, counts)
+
+            cached_rows.write_rows(folder, rows(), config.max_length, held_out, counts)
+            cached_rows.drop_others(cache_folder, folder)
+    return RunData(CachedRows(folder, key), *cached_rows.read_rest(folder))
 
 
-def _text_document(text: str, trunk: Trunk, file: str | Path, line: int | None = None) -> Document:
-    if trunk.tokenizer is None:
-        raise DataError("is text, and the trunk's folder has no tokenizer; give records with token_ids", file, line)
-    token_ids = list(trunk.tokenizer(text)["input_ids"])
-    return Document(token_ids, [True] * len(token_ids))
+def _training(
+    config: DataConfig, reader: DocumentReader, held_out: list[Document], counts: PartCounts, say: Progress
+) -> Iterator[Document]:
+    """Documents to train on, counted; every n-th goes to ``held_out`` instead."""
+    for document in counts.counting(set_apart_by(config, documents_of(config, reader), held_out)):
+        yield document
+        if counts.num_documents % _SAY_EVERY == 0:
+            say(f"{counts.num_documents:,} documents read, {counts.num_tokens:,} tokens", 1, 1)
 
 
-def _pieces(documents: Iterable[Document], max_length: int) -> Iterator[Document]:
-    for document in documents:
-        for start in range(0, len(document.token_ids), max_length):
-            stop = start + max_length
-            yield Document(document.token_ids[start:stop], document.supervised[start:stop])
+def _count_held_out(config: DataConfig, reader: DocumentReader, held_out: list[Document], counts: DataCounts) -> None:
+    held_out.extend(map(reader.read, file_records(config.held_out_files, config.text_field)))
+    for document in held_out:
+        counts.held_out.add(document)
 
 
-def _text_files(config: DataConfig) -> Iterator[Path]:
-    for pattern in config.texts:
-        pattern = pattern.replace("{stdlib}", sysconfig.get_paths()["stdlib"])
-        root = Path(pattern)
-        found = (
-            sorted(root.rglob("*")) if root.is_dir() else [Path(p) for p in sorted(glob.glob(pattern, recursive=True))]
-        )
-        files = [
-            p for p in found if p.suffix in config.text_suffixes and "site-packages" not in p.parts and p.is_file()
-        ]
-        if not files:
-            raise DataError(f"no files with {', '.join(config.text_suffixes)} found", pattern)
-        yield from files
+def _say_what_is_odd(counts: DataCounts, say: Progress) -> None:
+    if num := counts.training.num_unsupervised_documents:
+        say(f"{num:,} of {counts.training.num_documents:,} documents have no token to learn", 1, 1)
+    if num := counts.training.num_undecodable_documents:
+        say(f"{num:,} texts hold bytes that are not UTF-8; these are read as replacement characters", 1, 1)
+
+
+def _nothing(config: DataConfig) -> DataError:
+    return DataError("no documents found; check files and texts of the recipe", ", ".join(config.files + config.texts))

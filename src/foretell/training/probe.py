@@ -11,13 +11,13 @@ import torch
 from foretell.errors import DataError
 from foretell.models.greedy import argmax
 from foretell.models.heads import Heads
-from foretell.training.data import Document, PackedRows, pack, record_document
+from foretell.training.chain import Chain
+from foretell.training.documents import Document, DocumentReader
 from foretell.training.objective import Batch
+from foretell.training.packing import PackedRows, pack
+from foretell.training.sources import Record
 from foretell.training.states import trunk_outputs
 from foretell.training.targets import ahead_of, valid_mask
-
-Record = tuple[str, int, dict[str, Any]]
-"""File, line, and what is written there."""
 
 
 @dataclass
@@ -25,8 +25,7 @@ class DepthReport:
     """One depth's shares of positions. ``agreement``: the draft equals the trunk's argmax.
 
     ``overlap``: mean of sum min(p, q), what sampling at temperature 1 would accept. ``chained``: depths 1..k all
-    accepted in a greedy chain; counted where the text itself follows the trunk's argmax up to there, since only there
-    the text shows what the chain would have seen. A share of no positions is None.
+    accepted in a greedy chain (see chain), counted where the text shows it. A share of no positions is None.
     """
 
     depth: int
@@ -54,16 +53,18 @@ class ProbeReport:
 
 def probe(
     heads: Heads,
-    records: list[Record],
+    records: list[tuple[str, int, dict[str, Any]]],
     max_length: int = 256,
     batch_rows: int = 8,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> ProbeReport:
-    """Probe ``heads`` on JSONL records (distilled answers: answers count; {"text": ...}: every token counts).
+    """Probe ``heads`` on JSONL records: file, line, and what is written there (see DocumentReader); answers count, and
+    every token of a text does.
 
     Raises DataError for a record that cannot be read, with its file and line, and where no position can be probed.
     """
-    documents = [record_document(values, heads.trunk, "answer", (file, line)) for file, line, values in records]
+    reader = DocumentReader(heads.trunk.tokenizer, heads.trunk.vocab_size, supervise="answer")
+    documents = [reader.read(Record(values, file, line)) for file, line, values in records]
     report = probe_documents(heads, documents, max_length, batch_rows, on_progress)
     if not any(depth.num_positions for depth in report.depths):
         raise DataError(
@@ -80,9 +81,10 @@ def probe_documents(
     max_length: int = 256,
     batch_rows: int = 8,
     on_progress: Callable[[int, int], None] | None = None,
+    packing: bool = True,
 ) -> ProbeReport:
-    """The same for documents already tokenised."""
-    rows = pack(documents, max_length)
+    """The same for documents already tokenised; without ``packing`` each has a row of its own."""
+    rows = pack(documents, max_length, packing)
     num_depths = heads.config.num_depths
     tallies = [_Tally() for _ in range(num_depths)]
     for start in range(0, len(rows), batch_rows):
@@ -127,30 +129,19 @@ def _batch(heads: Heads, rows: PackedRows, part: slice) -> Batch:
 
 def _probe_batch(heads: Heads, batch: Batch, tallies: list[_Tally]) -> None:
     states = heads.training_states(batch.states, heads.trunk.embed(batch.token_ids_BT), batch.doc_ids_BT)
-    shape = batch.token_ids_BT.shape
-    # accepted_BT: so far every depth was the trunk's argmax; on_path_BT: and the text took that argmax.
-    accepted_BT = torch.ones(shape, dtype=torch.bool, device=batch.token_ids_BT.device)
-    on_path_BT = torch.ones_like(accepted_BT)
-    follows_BT = torch.zeros_like(accepted_BT)  # token i+1 is the trunk's argmax at i
-    follows_BT[:, :-1] = batch.token_ids_BT[:, 1:] == batch.argmax_BT[:, :-1]
+    assert batch.argmax_BT is not None
+    chain = Chain(batch.token_ids_BT, batch.argmax_BT)
     for depth, (state_BTD, tally) in enumerate(zip(states, tallies, strict=True), start=1):
         valid_BT = valid_mask(batch.doc_ids_BT, batch.supervised_BT, depth)
-        logits_NV = heads.project(state_BTD[valid_BT]).float()
+        logits_NV = heads.project(state_BTD[valid_BT], depth).float()
         drafted_N = heads.to_token_ids(argmax(logits_NV))
         agreed_N = drafted_N == ahead_of(batch.argmax_BT, valid_BT, depth)
         tally.num_positions += int(valid_BT.sum())
         tally.num_agreed += int(agreed_N.sum())
         tally.overlap_sum += _overlap(heads, logits_NV, ahead_of(batch.states.post_BTD, valid_BT, depth))
-        agreed_BT = torch.zeros_like(accepted_BT)
-        agreed_BT[valid_BT] = agreed_N
-        accepted_BT = accepted_BT & agreed_BT
-        on_path_BT = on_path_BT & valid_BT  # at every depth: a chain begins where its first token is a target
-        tally.num_chain_positions += int(on_path_BT.sum())
-        tally.num_chained += int((accepted_BT & on_path_BT).sum())
-        # Depth k+1 at i reads token i+k+1: the text must have taken the trunk's choice at i+k.
-        shifted_BT = torch.zeros_like(follows_BT)
-        shifted_BT[:, : shape[1] - depth] = follows_BT[:, depth:]
-        on_path_BT = on_path_BT & shifted_BT
+        num_chain, num_chained = chain.extend(valid_BT, agreed_N)
+        tally.num_chain_positions += int(num_chain)
+        tally.num_chained += int(num_chained)
 
 
 def _overlap(heads: Heads, logits_NV: torch.Tensor, trunk_states_ND: torch.Tensor, chunk: int = 512) -> float:

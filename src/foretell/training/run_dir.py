@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import shutil
@@ -12,23 +11,26 @@ from typing import Any
 
 from transformers.trainer_utils import get_last_checkpoint
 
+from foretell.checkpoints.adapter_config import TENSOR_FILE
 from foretell.checkpoints.files import read_json
 from foretell.errors import CheckpointError, UsageError
-from foretell.models.trunk import Trunk
-from foretell.training.data import PackedRows
 from foretell.training.recipe import Recipe
 
-_NEEDED = ("model.safetensors", "optimizer.pt", "scheduler.pt", "trainer_state.json")
-_MAY_CHANGE = {"train": ("save_steps", "log_steps"), "data": ("files", "texts")}
+_NEEDED = ("optimizer.pt", "scheduler.pt", "trainer_state.json")
+_MAY_CHANGE = {
+    "train": ("save_steps", "keep_checkpoints", "log_steps", "checkpointing", "compile", "sharding"),
+    "data": ("files", "texts", "held_out_files"),
+}
 """Settings without an effect on what is learnt. Files may have moved: ``describe`` looks at what is in them."""
 
 
-def find_checkpoint(run_dir: Path, output: Path, resume: bool, overwrite: bool) -> Path | None:
+def find_checkpoint(recipe: Recipe, resume: bool, overwrite: bool) -> Path | None:
     """Where to go on from, None for a new run. Checkpoints of an earlier run are never mixed with those of a new one.
 
     Raises UsageError where neither ``resume`` nor ``overwrite`` says what to do with what is there, or there is
     nothing to resume, and CheckpointError naming the files that the last checkpoint lacks.
     """
+    run_dir, output = Path(recipe.run_dir), Path(recipe.output)
     last = get_last_checkpoint(str(run_dir)) if run_dir.exists() else None
     if resume:
         if last is None and output.exists():
@@ -36,7 +38,9 @@ def find_checkpoint(run_dir: Path, output: Path, resume: bool, overwrite: bool) 
                 f"run_dir {run_dir} holds no checkpoint to resume from, and output {output} exists; "
                 "give --overwrite to begin anew and replace it"
             )
-        if last and (missing := [name for name in _NEEDED if not (Path(last) / name).is_file()]):
+        weights = [TENSOR_FILE] if recipe.heads is not None else []
+        weights += ["config.json"] if recipe.train.trunk == "joint" else []
+        if last and (missing := [name for name in (*weights, *_NEEDED) if not (Path(last) / name).is_file()]):
             raise CheckpointError(
                 f"{last}: {', '.join(missing)} missing, so the run cannot go on as it was; "
                 "delete this folder to go on from the one before, or give --overwrite to begin anew"
@@ -50,17 +54,15 @@ def find_checkpoint(run_dir: Path, output: Path, resume: bool, overwrite: bool) 
     return None
 
 
-def describe(recipe: Recipe, trunk: Trunk, rows: PackedRows) -> dict[str, Any]:
-    """What makes a run the same run, by key: what is trained, how, on which trunk and which tokens."""
-    found: dict[str, Any] = {"trunk": trunk.fingerprint(), "init_from": recipe.init_from}
-    for section in ("heads", "data", "objective", "train"):
-        for name, value in asdict(getattr(recipe, section)).items():
+def describe(recipe: Recipe, trunk: str, rows: str) -> dict[str, Any]:
+    """What makes a run the same run, by key: what is trained, how, on which trunk and which rows (fingerprints)."""
+    found: dict[str, Any] = {"trunk": trunk, "init_from": recipe.init_from}
+    for section in ("model", "tokenizer", "heads", "data", "objective", "train"):
+        settings = getattr(recipe, section)
+        for name, value in ({} if settings is None else asdict(settings)).items():
             if name not in _MAY_CHANGE.get(section, ()):
                 found[f"[{section}] {name}"] = value
-    digest = hashlib.sha256()
-    for tensor in (rows.token_ids_RT, rows.doc_ids_RT, rows.supervised_RT):
-        digest.update(tensor.numpy().tobytes())
-    found["the documents"] = digest.hexdigest()[:16]
+    found["the documents"] = rows
     return json.loads(json.dumps(found))
 
 

@@ -17,7 +17,7 @@ from foretell.models.decoder import States
 from foretell.models.greedy import argmax
 from foretell.models.packed import pack_linears, unpack_linears
 from foretell.models.trunk import Trunk
-from foretell.training.data import PackedRows
+from foretell.training.packing import PackedRows
 
 
 @torch.no_grad()

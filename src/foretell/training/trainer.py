@@ -1,4 +1,4 @@
-"""Train heads on a frozen trunk with transformers' Trainer, as one recipe says."""
+"""Train as one recipe says: heads on a frozen trunk, or trunk and heads together, with transformers' Trainer."""
 
 from __future__ import annotations
 
@@ -6,130 +6,128 @@ import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 import torch
-from safetensors.torch import load_model
 
-from foretell.checkpoints.adapter import check_target, load_adapter, read_adapter_config, save_adapter
-from foretell.checkpoints.load import load_trunk
+from foretell.checkpoints.adapter import check_target, read_adapter_config, save_adapter, write_adapter
+from foretell.checkpoints.model_folder import check_model_target, save_model, write_model
 from foretell.errors import DataError, UsageError
-from foretell.models.sequential import SequentialHeads
 from foretell.models.trunk import Trunk
 from foretell.training import run_dir as runs
 from foretell.training.arguments import computes_in_bf16, training_arguments
-from foretell.training.data import PackedRows, choose_draft_vocab, pack, read_documents, split_held_out
-from foretell.training.heads_trainer import HeadsOnFrozenTrunk, HeadsTrainer, JsonlMetrics, RowsDataset, collate
-from foretell.training.objective import count_valid
-from foretell.training.probe import probe_documents
+from foretell.training.data import RunData, read_data
+from foretell.training.evaluate import evaluate
+from foretell.training.mtp_trainer import JsonlMetrics, MTPTrainer
+from foretell.training.objective_checks import check_weights
+from foretell.training.processes import processes
 from foretell.training.recipe import Recipe
-from foretell.training.recipe_file import check_weights
+from foretell.training.report import TrainReport
+from foretell.training.rows import RowsDataset, RowStream, collate
+from foretell.training.sharding import use_outside
+from foretell.training.start import starting_heads, starting_trunk
 from foretell.training.states import StateCache, room_for
+from foretell.training.streamed_rows import StreamedRows
+from foretell.training.targets import count_valid
+from foretell.training.training_model import TrainingModel
 
 Progress = Callable[[str, int, int], None]
-
-
-@dataclass
-class TrainReport:
-    """What a run did and how good the heads are on its held-out documents.
-
-    ``num_steps`` are those of the whole run, the first ``resumed_at`` of them made before. ``train_s`` and
-    ``mean_loss`` are of the others alone; the loss is None where there were none. ``num_targets_by_depth``: tokens
-    that each depth learns to predict, once over the data.
-    """
-
-    output: str
-    num_train_tokens: int
-    num_targets_by_depth: list[int]
-    num_steps: int
-    resumed_at: int
-    train_s: float
-    mean_loss: float | None
-    held_out: dict[str, Any] = field(default_factory=dict)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return asdict(self)
 
 
 def train(
     recipe: Recipe, resume: bool = False, overwrite: bool = False, on_progress: Progress | None = None
 ) -> TrainReport:
-    """Run a recipe: read data, train the heads, write the adapter to ``recipe.output``.
+    """Run a recipe: read data, train, write an adapter or a model folder to ``recipe.output``.
 
     ``resume`` goes on from the last checkpoint in ``run_dir``; ``overwrite`` replaces an earlier run and its output.
     ``on_progress(stage, done, total)`` for what comes before the Trainer's own progress bar; 1 of 1 states a fact.
+    Started by torchrun or accelerate, every process calls this; the main one alone writes and reports.
     """
     say = on_progress or (lambda stage, done, total: None)
-    output, run_dir = Path(recipe.output), Path(recipe.run_dir)
-    if output.exists() and not (overwrite or resume):
-        raise UsageError(f"output {output} exists; choose another output, or give --overwrite to replace it")
-    check_target(output, overwrite or resume)
-    checkpoint = runs.find_checkpoint(run_dir, output, resume, overwrite)
+    joint, run_dir = recipe.train.trunk == "joint", Path(recipe.run_dir)
+    checkpoint = _claim(recipe, resume, overwrite)
+    processes().wait_for_everyone()  # none may write before all have looked
     if resume and checkpoint is None:
         say(f"no checkpoint in {run_dir}: training begins anew", 1, 1)
     if recipe.init_from:
         recipe = replace(recipe, heads=read_adapter_config(recipe.init_from).heads)
+        assert recipe.heads is not None
         check_weights(recipe.objective, recipe.heads.num_depths, recipe.init_from)
     bf16 = computes_in_bf16(recipe)
     dtype = recipe.dtype if recipe.dtype != "auto" else ("bfloat16" if bf16 else "float32")
-    say("loading the trunk", 0, 1)
-    trunk = load_trunk(recipe.trunk, dtype=dtype, device="cuda" if torch.cuda.is_available() else "cpu")
-    trunk.freeze()
+    say("loading the trunk" if recipe.trunk else "making tokenizer and trunk", 0, 1)
+    trunk = starting_trunk(recipe, checkpoint, dtype)
     say("reading data", 0, 1)
-    documents, held_out = split_held_out(read_documents(recipe.data, trunk), recipe.data.held_out)
-    rows = pack(documents, recipe.data.max_length)
-    targets_K = count_valid(rows.doc_ids_RT, rows.supervised_RT, recipe.heads.num_depths)
-    if not targets_K.any():
-        raise DataError(
-            "nothing to learn: no document has a token to predict at any depth",
-            ", ".join(recipe.data.files + recipe.data.texts),
-        )
+    if trunk.is_recurrent and recipe.data.packing:
+        recipe = replace(recipe, data=replace(recipe.data, packing=False))
+        say("layers carry state from token to token: each document gets a row of its own (packing = false)", 1, 1)
+    from_scratch = recipe.model is not None
+    data = read_data(recipe.data, trunk, run_dir / "data", say, from_scratch=from_scratch, seed=recipe.train.seed)
+    targets_by_depth = _targets(recipe, data)
     resumed_at, end = _steps_of(checkpoint)
-    run = runs.describe(recipe, trunk, rows)
-    if checkpoint:
-        runs.go_on(run_dir, run, resumed_at)
-    else:
-        runs.begin(run_dir, run)
+    _open_run(recipe, trunk, data, checkpoint, resumed_at)
     with ExitStack() as stack:
-        if cache := _cache(recipe, trunk, rows, run_dir, say):
+        cache = _cache(recipe, trunk, data, run_dir, say)
+        if cache:
             stack.enter_context(closing(cache))
-        heads = _heads(recipe, trunk, rows, cache)
-        heads.float().requires_grad_(True).train()
-        if heads.config.final_norm == "trunk":  # not stored with the heads, so it must stay as it is
-            for module in heads.modules_by_depth:
-                module.norm.requires_grad_(False)
-        say(_what_is_trained(heads), 1, 1)
-        model = HeadsOnFrozenTrunk(heads, recipe.objective)
-        report = TrainReport(str(output), rows.num_tokens, targets_K.tolist(), resumed_at, resumed_at, 0.0, None)
+        heads = starting_heads(recipe, trunk, data, cache, checkpoint)
+        model = TrainingModel(trunk, heads, recipe.objective, train_trunk=joint, bf16=bf16)
+        say(_what_is_trained(model), 1, 1)
+        report = TrainReport(recipe.output, data.counts.as_dict(), targets_by_depth, resumed_at, resumed_at)
         if checkpoint and resumed_at >= end:
             say(f"all {end:,} steps are done", 1, 1)
-            load_model(model, checkpoint / "model.safetensors", device=str(trunk.device))
         else:
-            trainer = HeadsTrainer(
-                model=model,
-                args=training_arguments(recipe, run_dir, bf16),
-                train_dataset=RowsDataset(rows, cache),
-                data_collator=collate,
-                callbacks=[JsonlMetrics(run_dir / "metrics.jsonl")],
-            )
+            trainer = _trainer(recipe, model, data, cache, run_dir)
             started = time.perf_counter()
             result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             report.train_s = time.perf_counter() - started
             report.num_steps, report.mean_loss = trainer.state.global_step, result.training_loss
-    heads.eval()
-    if held_out:
-        say("probing held-out documents", 0, 1)
-        with torch.autocast(trunk.device.type, dtype=torch.bfloat16, enabled=bf16):
-            probed = probe_documents(heads, held_out[:400], recipe.data.max_length)
-        report.held_out = probed.as_dict()
-    if report.num_steps == resumed_at and output.is_dir():
-        return report  # the adapter is there, with the record of the run that made it
-    summary = {**report.as_dict(), "recipe": asdict(recipe)}
-    save_adapter(heads, output, training=summary, overwrite=overwrite or resume)
+    model.eval()
+    use_outside(model)
+    if data.held_out:
+        say("measuring on held-out documents", 0, 1)
+        report.held_out = evaluate(trunk, heads, data.held_out, recipe.data, bf16, language_model=joint)
+    if report.num_steps == resumed_at and Path(recipe.output).is_dir():
+        return report  # it is there, with the record of the run that made it
+    _write_output(recipe, model, report, replace_it=overwrite or resume)
     return report
+
+
+def _claim(recipe: Recipe, resume: bool, overwrite: bool) -> Path | None:
+    """The checkpoint to go on from; refuses what is in the way of output and run folder before any work."""
+    output = Path(recipe.output)
+    if output.exists() and not (overwrite or resume):
+        raise UsageError(f"output {output} exists; choose another output, or give --overwrite to replace it")
+    check = check_model_target if recipe.train.trunk == "joint" else check_target
+    check(output, overwrite or resume)
+    return runs.find_checkpoint(recipe, resume, overwrite)
+
+
+def _targets(recipe: Recipe, data: RunData) -> list[int]:
+    """Tokens that each depth learns to predict, once over the data, the trunk's own first; empty where it streams."""
+    if data.packed is None:
+        return []
+    num_depths = 0 if recipe.heads is None else recipe.heads.num_depths
+    counts = count_valid(data.packed.doc_ids_RT, data.packed.supervised_RT, num_depths).tolist()
+    if not any(counts if recipe.train.trunk == "joint" else counts[1:]):
+        raise DataError(
+            "nothing to learn: no document has a token to predict at any depth",
+            ", ".join(recipe.data.files + recipe.data.texts),
+        )
+    return counts
+
+
+def _open_run(recipe: Recipe, trunk: Trunk, data: RunData, checkpoint: Path | None, resumed_at: int) -> None:
+    joint = recipe.train.trunk == "joint"
+    run = runs.describe(recipe, recipe.trunk if joint else trunk.fingerprint(), data.fingerprint)
+    state = processes()
+    if state.is_main_process:
+        if checkpoint:
+            runs.go_on(Path(recipe.run_dir), run, resumed_at)
+        else:
+            runs.begin(Path(recipe.run_dir), run)
+    state.wait_for_everyone()
 
 
 def _steps_of(checkpoint: Path | None) -> tuple[int, int]:
@@ -140,42 +138,79 @@ def _steps_of(checkpoint: Path | None) -> tuple[int, int]:
     return int(state["global_step"]), int(state["max_steps"])
 
 
-def _what_is_trained(heads: SequentialHeads) -> str:
-    trained = [p for p in heads.parameters() if p.requires_grad]
-    frozen = [p for p in heads.trunk.parameters() if not p.requires_grad]
-    return (
-        f"trained: {len(trained)} tensors of the heads ({sum(p.numel() for p in trained):,} parameters); "
-        f"frozen: {len(frozen)} tensors of the trunk ({sum(p.numel() for p in frozen):,} parameters)"
+def _what_is_trained(model: TrainingModel) -> str:
+    def size(parameters: list[torch.nn.Parameter]) -> str:
+        return f"{len(parameters)} tensors ({sum(p.numel() for p in parameters):,} parameters)"
+
+    trunk = list(model.trunk.parameters())
+    heads = [] if model.heads is None else [p for p in model.heads.parameters() if p.requires_grad]
+    parts = [f"trained: heads {size(heads)}" if heads else ""]
+    parts += [f"{'trained' if model.trained_trunk is not None else 'frozen'}: trunk {size(trunk)}"]
+    return "; ".join(part for part in parts if part)
+
+
+def _trainer(
+    recipe: Recipe, model: TrainingModel, data: RunData, cache: StateCache | None, run_dir: Path
+) -> MTPTrainer:
+    rows = data.rows
+    return MTPTrainer(
+        model,
+        recipe.train,
+        lambda folder, is_main: _write_checkpoint(model, folder, is_main),
+        args=training_arguments(recipe, run_dir, processes().num_processes),
+        train_dataset=RowStream(rows)
+        if isinstance(rows, StreamedRows)
+        else RowsDataset(rows, cache, recipe.train.batch_rows),
+        data_collator=collate,
+        callbacks=[JsonlMetrics(run_dir / "metrics.jsonl")],
     )
 
 
-def _heads(recipe: Recipe, trunk: Trunk, rows: PackedRows, cache: StateCache | None) -> SequentialHeads:
-    if recipe.init_from:
-        loaded = load_adapter(trunk, recipe.init_from)
-        assert isinstance(loaded, SequentialHeads)
-        return loaded
-    config, draft_ids = recipe.heads, None
-    if size := recipe.data.draft_vocab_size:
-        counts_V = torch.bincount(rows.token_ids_RT[rows.supervised_RT].long(), minlength=trunk.vocab_size)
-        if cache is not None:
-            counts_V += torch.bincount(cache.argmax_RT[rows.supervised_RT].long(), minlength=trunk.vocab_size)
-        draft_ids, coverage = choose_draft_vocab(counts_V, size)
-        config = replace(config, draft_vocab_size=len(draft_ids), extra={**config.extra, "draft_coverage": coverage})
-    torch.manual_seed(recipe.train.seed)
-    return SequentialHeads(trunk, config, None if draft_ids is None else draft_ids.to(trunk.device))
+def _write_checkpoint(model: TrainingModel, folder: Path, is_main: bool) -> None:
+    """Weights in float32, as a folder that ``foretell.load`` reads: a model with its heads, or an adapter."""
+    if is_main:
+        folder.mkdir(parents=True, exist_ok=True)
+    if model.trained_trunk is not None:
+        write_model(model.trunk, model.heads, folder, dtype=torch.float32, is_main=is_main)
+    elif model.heads is not None:
+        write_adapter(model.heads, folder, dtype=torch.float32, is_main=is_main)
 
 
-def _cache(recipe: Recipe, trunk: Trunk, rows: PackedRows, run_dir: Path, say: Progress) -> StateCache | None:
-    wanted, folder, size = recipe.train.cache_states, run_dir / "cache", StateCache.num_bytes(trunk, rows)
-    if wanted == "auto":
-        wanted = recipe.train.epochs > 1 and room_for(folder, size)
-    if not wanted:
+def _write_output(recipe: Recipe, model: TrainingModel, report: TrainReport, replace_it: bool) -> None:
+    """The main process writes; the others only hand over their parts of split weights."""
+    summary = {**report.as_dict(), "recipe": asdict(recipe)}
+    state = processes()
+    if not state.is_main_process:
+        _write_checkpoint(model, Path(recipe.output), is_main=False)
+    elif model.trained_trunk is not None:
+        dtype = None if recipe.dtype == "auto" else getattr(torch, recipe.dtype)
+        save_model(model.trunk, model.heads, recipe.output, summary, dtype=dtype, overwrite=replace_it)
+    elif model.heads is not None:
+        save_adapter(model.heads, recipe.output, training=summary, overwrite=replace_it)
+    state.wait_for_everyone()
+
+
+def _cache(recipe: Recipe, trunk: Trunk, data: RunData, run_dir: Path, say: Progress) -> StateCache | None:
+    wanted, folder = recipe.train.cache_states, run_dir / "cache"
+    if not wanted or recipe.train.trunk == "joint":
+        return None
+    several = processes().num_processes > 1
+    below = recipe.heads is not None and recipe.heads.hidden_source == "below"
+    if data.packed is None or several or below:
+        if wanted == "auto":
+            return None
+        why = (
+            "data is streamed" if data.packed is None else "several processes train" if several else "heads read below"
+        )
+        raise UsageError(f'[train] cache_states is true, which does not go where {why}; give "auto" or false')
+    size = StateCache.num_bytes(trunk, data.packed)
+    if wanted == "auto" and not (recipe.train.epochs > 1 and room_for(folder, size)):
         return None
     if not room_for(folder, size, reserve=False):
         raise UsageError(
             f"[train] cache_states is true, and the states take {size / 1e9:.1f} GB, which the disk of {run_dir} does "
             'not have free; give cache_states = "auto" or false, or a run_dir on another disk'
         )
-    cache = StateCache(folder, trunk, rows)
+    cache = StateCache(folder, trunk, data.packed)
     cache.fill(on_progress=lambda done, total: say("computing trunk states", done, total))
     return cache

@@ -1,0 +1,108 @@
+"""A model folder of ours: a transformers checkpoint with its heads, as an adapter's two files, beside it.
+
+transformers reads it as a plain model; ``foretell.load`` finds the heads in it. The config claims no native heads: what
+a family's config says of them is set to 0, because no such tensor is in the files.
+"""
+
+from __future__ import annotations
+
+import copy
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from foretell.checkpoints.adapter import write_adapter
+from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE
+from foretell.checkpoints.files import written_whole
+from foretell.checkpoints.native import without_claims
+from foretell.errors import CheckpointError
+from foretell.models.heads import Heads
+from foretell.models.shards import whole
+from foretell.models.trunk import Trunk
+
+_OURS = (
+    "config.json",
+    "generation_config.json",
+    "model",
+    "token",
+    "special_tokens",
+    "vocab",
+    "merges",
+    "chat_template",
+)
+"""How the names of the files begin that ``save_model`` and transformers write; a folder with others is left alone."""
+
+
+def save_model(
+    trunk: Trunk,
+    heads: Heads | None,
+    folder: str | PathLike[str],
+    training: dict[str, Any] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Write trunk, tokenizer and heads, whole or not at all; ``dtype`` None keeps the one they have.
+
+    Raises CheckpointError where ``check_model_target`` does.
+    """
+    check_model_target(folder, overwrite)
+    with written_whole(Path(folder)) as fresh:
+        write_model(trunk, heads, fresh, training, dtype=dtype)
+
+
+def write_model(
+    trunk: Trunk,
+    heads: Heads | None,
+    folder: Path,
+    training: dict[str, Any] | None = None,
+    *,
+    dtype: torch.dtype | None = None,
+    is_main: bool = True,
+) -> None:
+    """The files of ``save_model`` into an existing folder. Every process must call, ``is_main`` alone writes."""
+    weights = _weights(trunk, dtype)
+    if is_main:
+        model = trunk.model
+        config, kept = without_claims(copy.deepcopy(model.config)), model.config
+        if dtype is not None:
+            config.dtype = dtype
+        model.config = config
+        try:
+            model.save_pretrained(folder, state_dict=weights)
+        finally:
+            model.config = kept
+        if trunk.tokenizer is not None:
+            trunk.tokenizer.save_pretrained(folder)
+    if heads is not None:
+        write_adapter(heads, folder, training, dtype=dtype or trunk.dtype, is_main=is_main)
+
+
+def check_model_target(folder: str | PathLike[str], overwrite: bool) -> None:
+    """Raise CheckpointError where ``save_model`` would refuse ``folder``: ask before a long training, not after."""
+    target = Path(folder)
+    if not target.exists():
+        return
+    if not target.is_dir():
+        raise CheckpointError(f"{target}: is a file; give a folder for the model")
+    found = sorted(entry.name for entry in target.iterdir())
+    others = [name for name in found if not name.startswith(_OURS) and name not in (CONFIG_FILE, TENSOR_FILE)]
+    if others:
+        shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+        raise CheckpointError(f"{target}: holds other files ({shown}) and is not touched; give another folder")
+    if found and not overwrite:
+        raise CheckpointError(f"{target}: a model is already there; give another folder, or ask to overwrite it")
+
+
+def _weights(trunk: Trunk, dtype: torch.dtype | None) -> dict[str, torch.Tensor]:
+    """The trunk's tensors by name, whole; tied ones stay one tensor, so that they are written once."""
+    made: dict[int, torch.Tensor] = {}
+    weights = {}
+    for name, tensor in trunk.model.state_dict(keep_vars=True).items():
+        if id(tensor) not in made:
+            full = whole(tensor.detach()).cpu()
+            made[id(tensor)] = full.to(dtype) if dtype is not None and full.is_floating_point() else full
+        weights[name] = made[id(tensor)]
+    return weights

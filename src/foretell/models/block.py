@@ -1,0 +1,85 @@
+"""What heads are made of: a one-layer decoder of the trunk's own class, and norms of its kind."""
+
+from __future__ import annotations
+
+import copy
+from collections import OrderedDict
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch import nn
+from torch.func import functional_call
+
+from foretell.models.decoder import DecoderRunner, final_norm_name
+
+if TYPE_CHECKING:
+    from foretell.models.trunk import Trunk
+
+
+def one_layer_decoder(trunk: Trunk, norm: nn.Module) -> DecoderRunner:
+    """Runner of a decoder with one layer, ``runner.decoder.layers[0]``, and ``norm`` as its final norm.
+
+    The layer is a trainable copy of the trunk's last one of the right type (``Trunk.block_config``), so attention kind,
+    masks and rotary embedding are the family's own.
+    """
+    config, index = trunk.block_config()
+    with torch.device("meta"):
+        body = type(trunk.decoder)(config)
+    layer = copy_without_hooks(trunk.decoder.layers[index]).requires_grad_(True)
+    body.layers = nn.ModuleList([layer])
+    setattr(body, final_norm_name(body), norm)
+    body.rotary_emb = copy.deepcopy(trunk.decoder.rotary_emb)
+    body.embed_tokens = None
+    body.config._attn_implementation = trunk.decoder.config._attn_implementation
+    part: Any
+    for part in layer.modules():
+        if hasattr(part, "gradient_checkpointing"):
+            part.gradient_checkpointing = False
+        if hasattr(part, "layer_idx"):
+            part.layer_idx = 0
+        if hasattr(part, "config"):
+            part.config = body.config
+    return DecoderRunner(body)
+
+
+def heads_norm(trunk: Trunk, kind: Literal["own", "trunk"]) -> nn.Module:
+    """A final norm for heads: a trainable copy of the trunk's, or the trunk's itself."""
+    return copy_without_hooks(trunk.final_norm).requires_grad_(True) if kind == "own" else TrunkNorm(trunk)
+
+
+def unit_norm(trunk: Trunk) -> nn.Module:
+    """A trainable norm of the trunk's kind with unit gain, whether its weight is the gain or an offset from 1."""
+    norm = copy_without_hooks(trunk.final_norm).requires_grad_(True)
+    with torch.no_grad():
+        for parameter in norm.parameters():
+            parameter.zero_()
+        weight = next(norm.parameters())
+        if norm(torch.ones(1, 1, len(weight), device=weight.device, dtype=weight.dtype)).abs().max() < 1e-6:
+            norm.weight.fill_(1.0)  # type: ignore[operator]
+    return norm
+
+
+class TrunkNorm(nn.Module):
+    """The trunk's final norm, borrowed: it has the trunk's present values and is never trained through the heads."""
+
+    def __init__(self, trunk: Trunk) -> None:
+        super().__init__()
+        self._borrowed = (trunk, copy_without_hooks(trunk.final_norm))  # a tuple: no tensor of it is the heads' own
+
+    def forward(self, states_BTD: torch.Tensor) -> torch.Tensor:
+        """(B, T, D) -> (B, T, D)."""
+        trunk, norm = self._borrowed
+        values = {
+            name: value.detach().to(torch.promote_types(value.dtype, states_BTD.dtype))
+            for name, value in trunk.final_norm.named_parameters()
+        }
+        return functional_call(norm, values, (states_BTD,))
+
+
+def copy_without_hooks(module: nn.Module) -> nn.Module:
+    """A copy without the hooks by which the trunk's runner listens to its norm and its last layer.
+
+    They are bound to the runner, so that a copy of them would be a copy of the whole trunk.
+    """
+    hooks = (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs)
+    return copy.deepcopy(module, {id(registry): OrderedDict() for registry in hooks})

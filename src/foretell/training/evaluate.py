@@ -1,0 +1,65 @@
+"""Held-out figures of a run: the trunk as a language model, and its heads' guesses (see probe)."""
+
+from __future__ import annotations
+
+import math
+from itertools import accumulate
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from foretell.models.heads import Heads
+from foretell.models.trunk import Trunk
+from foretell.training.documents import Document
+from foretell.training.packing import pack
+from foretell.training.probe import probe_documents
+from foretell.training.recipe import DataConfig
+from foretell.training.targets import ahead_of, valid_mask
+
+_MOST_DOCUMENTS = 400
+_MOST_TOKENS = 200_000
+_CHUNK = 256
+
+
+@torch.no_grad()
+def evaluate(
+    trunk: Trunk, heads: Heads | None, documents: list[Document], data: DataConfig, bf16: bool, language_model: bool
+) -> dict[str, Any]:
+    """Figures over the first held-out documents (400, or those within 200,000 tokens), as plain values.
+
+    With ``language_model``: "loss" (nats a target), "bits_per_byte" (all targets' bits over the bytes of their texts;
+    None where the bytes are unknown). With heads: what ``ProbeReport`` holds.
+    """
+    sizes = accumulate(len(document.token_ids) for document in documents)
+    within = [d for d, size in zip(documents, sizes, strict=True) if size <= _MOST_TOKENS]
+    documents = (within or documents[:1])[:_MOST_DOCUMENTS]
+    with torch.autocast(trunk.device.type, dtype=torch.bfloat16, enabled=bf16):
+        found: dict[str, Any] = {}
+        if heads is not None:
+            found |= probe_documents(heads, documents, data.max_length, packing=data.packing).as_dict()
+        if language_model:
+            found |= _language_model(trunk, documents, data)
+    return found
+
+
+def _language_model(trunk: Trunk, documents: list[Document], data: DataConfig, batch_rows: int = 8) -> dict[str, Any]:
+    rows = pack(documents, data.max_length, data.packing)
+    nll, num_targets = 0.0, 0
+    for start in range(0, len(rows), batch_rows):
+        part = slice(start, start + batch_rows)
+        token_ids = rows.token_ids_RT[part].long().to(trunk.device)
+        doc_ids = rows.doc_ids_RT[part].long().to(trunk.device)
+        valid_BT = valid_mask(doc_ids, rows.supervised_RT[part].to(trunk.device), 0)
+        labels_N = ahead_of(token_ids, valid_BT, 1)
+        states_ND = trunk.text_states(token_ids, doc_ids).post_BTD[valid_BT]
+        for chunk_ND, chunk_N in zip(states_ND.split(_CHUNK), labels_N.split(_CHUNK), strict=True):
+            nll += float(F.cross_entropy(trunk.project(chunk_ND).float(), chunk_N, reduction="sum"))
+        num_targets += len(labels_N)
+    num_bytes = sum(document.num_bytes for document in documents)
+    return {
+        "loss": nll / num_targets if num_targets else None,
+        "bits_per_byte": nll / math.log(2) / num_bytes if num_bytes else None,
+        "num_targets": num_targets,
+        "num_bytes": num_bytes,
+    }

@@ -1,0 +1,89 @@
+"""What a run starts from: a trunk loaded, made from scratch, or left by a checkpoint; and heads for it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+
+from foretell.checkpoints.adapter import load_adapter
+from foretell.checkpoints.load import load_trunk
+from foretell.errors import UsageError
+from foretell.models.build import build_heads
+from foretell.models.heads import Heads
+from foretell.models.trunk import Trunk
+from foretell.training.corpus_texts import corpus_texts
+from foretell.training.data import RunData
+from foretell.training.draft_vocab import choose_draft_vocab, count_tokens
+from foretell.training.recipe import Recipe, TokenizerConfig
+from foretell.training.scratch import new_trunk
+from foretell.training.states import StateCache
+from foretell.training.streamed_rows import StreamedRows
+from foretell.training.tokenizer import make_tokenizer
+
+
+def starting_trunk(recipe: Recipe, checkpoint: Path | None, dtype: str) -> Trunk:
+    """The trunk on its device: frozen in ``dtype``, or in float32 with gradients where it trains."""
+    joint = recipe.train.trunk == "joint"
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    if joint and checkpoint is not None:
+        trunk = load_trunk(checkpoint, "float32", device, for_training=True)
+    elif recipe.model is not None:
+        config = recipe.tokenizer or TokenizerConfig()
+        tokenizer = make_tokenizer(config, corpus_texts(recipe.data))
+        trunk = new_trunk(recipe.model, tokenizer, recipe.train.seed, name=recipe.output).to(device)
+    else:
+        trunk = load_trunk(recipe.trunk, "float32" if joint else dtype, device, for_training=joint)
+    if joint:
+        trunk.train()
+        if recipe.train.checkpointing:
+            trunk.model.activation_checkpointing_enable(activation_checkpointing_kwargs={"use_reentrant": False})
+    else:
+        trunk.freeze()
+    if recipe.train.compile:
+        for layer in trunk.decoder.layers:
+            layer.compile()
+    return trunk
+
+
+def starting_heads(
+    recipe: Recipe, trunk: Trunk, data: RunData, cache: StateCache | None, checkpoint: Path | None
+) -> Heads | None:
+    """The heads in float32 with gradients; None where the recipe has none."""
+    if recipe.heads is None:
+        return None
+    if checkpoint is not None or recipe.init_from:
+        heads = load_adapter(trunk, checkpoint or recipe.init_from, torch.float32)
+    else:
+        config, draft_ids = recipe.heads, None
+        if size := _draft_vocab_size(recipe, trunk):
+            draft_ids, coverage = choose_draft_vocab(_token_counts(trunk, data, cache), size)
+            extra = {**config.extra, "draft_coverage": coverage}
+            config = replace(config, draft_vocab_size=len(draft_ids), extra=extra)
+        torch.manual_seed(recipe.train.seed)
+        heads = build_heads(trunk, config, None if draft_ids is None else draft_ids.to(trunk.device))
+    heads.float().requires_grad_(True).train()
+    heads.checkpointing = recipe.train.checkpointing
+    return heads
+
+
+def _token_counts(trunk: Trunk, data: RunData, cache: StateCache | None) -> torch.Tensor:
+    """(V,) how often each token is a target, or the trunk's choice where that is known."""
+    if isinstance(data.rows, StreamedRows):
+        raise UsageError(
+            "[data] draft_vocab_size is chosen from the whole data, which streaming does not keep; set it to 0, or "
+            'storage to "memory" or "cached"'
+        )
+    counts_V = count_tokens((data.rows.row(r) for r in range(len(data.rows))), trunk.vocab_size)
+    if cache is not None and data.packed is not None:
+        counts_V += torch.bincount(cache.argmax_RT[data.packed.supervised_RT].long(), minlength=trunk.vocab_size)
+    return counts_V
+
+
+def _draft_vocab_size(recipe: Recipe, trunk: Trunk) -> int:
+    """The recipe's; by default 8192 beside a frozen trunk, and everything where the output head trains too."""
+    size = recipe.data.draft_vocab_size
+    if size == "auto":
+        size = 8192 if recipe.train.trunk == "frozen" else 0
+    return 0 if size >= trunk.vocab_size else size
