@@ -104,7 +104,3 @@ def _fail(message: str, exit_code: int, debug: bool) -> int:
         traceback.print_exc()
     print(f"error: {' '.join(message.split())}", file=sys.stderr)
     return exit_code
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,8 +1,9 @@
-"""``foretell train``: train heads as a recipe says."""
+"""``foretell train``: train heads, or a model with its heads, as a recipe says."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -22,14 +23,16 @@ def train(
     overwrite: Annotated[bool, switch("Replace the adapter and the checkpoints of an earlier run.")] = False,
     json: Json = None,
 ) -> None:
-    """Train heads on a frozen trunk, as a recipe says, and write them as an adapter folder.
+    """Train heads on a frozen trunk, or trunk and heads together, as a recipe says.
 
-    Loss and agreement per depth go to metrics.jsonl in the recipe's run_dir. At the end a table shows how good the
-    guesses are on held-out documents.
+    A frozen trunk gives an adapter folder; a trained one, loaded or from scratch, a model folder with its heads in it.
+    Loss, agreement and gradient norms go to metrics.jsonl in the recipe's run_dir, and to TensorBoard. At the end a table
+    shows how good the guesses are on held-out documents. Under torchrun every process runs this same command.
 
     Try:
 
-        foretell train recipes/smollm2-135m-instruct.toml
+        foretell train recipes/smollm2-135m-instruct.toml --overwrite
+        foretell train recipes/bytes-8.toml
     """
     check_json_target(json)
     from foretell.cli.probe import print_depths
@@ -43,8 +46,11 @@ def train(
 
     bar = progress()
     task = bar.add_task("")
+    is_main = int(os.environ.get("RANK", "0")) == 0
 
     def show(stage: str, num_done: int, num_total: int) -> None:
+        if not is_main:
+            return
         # Only stages that count get a bar, and none stays: the Trainer draws its own.
         if num_total <= 1:
             note(stage if num_done else f"{stage} ...")
@@ -60,6 +66,8 @@ def train(
             report = run(loaded, resume=resume, overwrite=overwrite, on_progress=show).as_dict()
     finally:
         bar.stop()
+    if not is_main:
+        return
     steps = f"{report['num_steps']:,} steps"
     if report["resumed_at"]:
         steps += f" ({report['resumed_at']:,} of them done before)"
@@ -67,6 +75,10 @@ def train(
     note(
         f"{steps}, {report['num_train_tokens']:,} training tokens, {report['train_s']:.0f} s{loss}: {report['output']}"
     )
-    if report.get("held_out"):
-        print_depths(results(), report["held_out"])
+    held_out = report["held_out"]
+    if held_out.get("depths"):
+        print_depths(results(), held_out)
+    if held_out.get("loss") is not None:
+        per_byte = "" if held_out["bits_per_byte"] is None else f", {held_out['bits_per_byte']:.3f} bits per byte"
+        results().print(f"held-out loss of the trunk: {held_out['loss']:.3f} nats per token{per_byte}")
     write_json(json, report)

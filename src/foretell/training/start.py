@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from foretell.checkpoints.adapter import load_adapter
+from foretell.checkpoints.adapter import StaleHeadsWarning, load_adapter
 from foretell.checkpoints.load import load_trunk
 from foretell.errors import UsageError
 from foretell.models.build import build_heads
@@ -54,7 +55,9 @@ def starting_heads(
     if recipe.heads is None:
         return None
     if checkpoint is not None or recipe.init_from:
-        heads = load_adapter(trunk, checkpoint or recipe.init_from, torch.float32)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", StaleHeadsWarning)  # they are about to be trained for this trunk
+            heads = load_adapter(trunk, checkpoint or recipe.init_from, torch.float32)
     else:
         config, draft_ids = recipe.heads, None
         if size := _draft_vocab_size(recipe, trunk):

@@ -1,0 +1,107 @@
+"""Next-token, parallel and sequential training on source code, at equal tokens and at equal compute.
+
+    python experiments/source_code.py
+
+Bits per byte of held-out files, acceptance per depth (read off text, and served), and the share of greedily written
+function bodies that Python can parse.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from pathlib import Path
+from typing import Any
+
+from common import served, show, trained, variant, write
+
+import foretell
+from foretell.config import HeadsConfig
+from foretell.training.held_out import set_apart_by
+from foretell.training.sources import text_records
+
+KINDS = {
+    "ntp": None,
+    "parallel": HeadsConfig(kind="parallel", num_depths=3, hidden_source="below"),
+    "sequential": HeadsConfig(kind="sequential", num_depths=3),
+}
+NUM_PROMPTS = 100
+
+
+def main() -> None:
+    """Train every kind under every seed, then plain training for as long as sequential took."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
+    parser.add_argument("--name", default="code", help="of the JSON file under docs/experiments")
+    options = parser.parse_args()
+    runs: list[dict[str, Any]] = []
+    for seed in options.seeds:
+        reports = {}
+        for kind, heads in KINDS.items():
+            recipe = variant("source_code.toml", f"code-{kind}-{seed}", heads=heads, train={"seed": seed})
+            reports[kind] = trained(recipe)
+            runs.append(figures(kind, seed, recipe.train.max_steps, reports[kind]))
+        for kind in ("parallel", "sequential"):
+            ratio = reports[kind]["train_s"] / reports["ntp"]["train_s"]
+            steps = round(recipe.train.max_steps * ratio)
+            name = f"code-ntp-as-{kind}-{seed}"
+            longer = variant("source_code.toml", name, heads=None, train={"seed": seed, "max_steps": steps})
+            runs.append(figures(f"ntp, compute of {kind}", seed, steps, trained(longer)))
+        write(options.name, runs)
+    show([{k: v for k, v in run.items() if k != "texts"} for run in runs])
+
+
+def figures(kind: str, seed: int, steps: int, report: dict[str, Any]) -> dict[str, Any]:
+    """One row of the table."""
+    model = foretell.load(report["output"])
+    prompts = function_heads()
+    depth = 0 if model.heads is None else 3
+    decoded = served(model, prompts, depth)
+    held_out = report["held_out"]
+    return {
+        "kind": kind,
+        "seed": seed,
+        "steps": steps,
+        "train_s": round(report["train_s"]),
+        "bits_per_byte": held_out["bits_per_byte"],
+        "chained": [d["chained"] for d in held_out.get("depths", [])],
+        "served": decoded["acceptance_by_depth"],
+        "tokens_per_pass": decoded["mean_acceptance_length"] or 1.0,
+        "parses": sum(map(parses, prompts, decoded["texts"])) / len(prompts),
+        "differ": decoded["num_texts_unlike_depth_0"],
+    }
+
+
+def function_heads() -> list[str]:
+    """The text of held-out files up to and with a ``def`` line, 200 characters at most; evenly spread over them."""
+    from foretell.training.recipe_file import load_recipe
+
+    held_out: list[Any] = []
+    config = load_recipe(Path(__file__).with_name("source_code.toml")).data
+    for _ in set_apart_by(config, text_records(config), held_out):
+        pass
+    found = []
+    for record in held_out:
+        text = record.values["text"]
+        found += [text[max(0, m.end() - 200) : m.end()] for m in re.finditer(r"\n *def \w+\([^\n]*\):\n", text)]
+    return found[:: max(1, len(found) // NUM_PROMPTS)][:NUM_PROMPTS]
+
+
+def parses(prompt: str, text: str) -> bool:
+    """The function that ``text`` goes on with, without its unfinished last line, is Python."""
+    head = re.findall(r"( *)(def \w+\([^\n]*\):\n)\Z", prompt)[0]
+    lines = []
+    for line in text.split("\n")[:-1]:
+        if line.strip() and not line.startswith(head[0] + " "):
+            break  # the function is over
+        lines.append(line[len(head[0]) :])
+    try:
+        ast.parse(head[1] + "\n".join(lines))
+    except (SyntaxError, ValueError):
+        return False
+    return any(line.strip() for line in lines)
+
+
+if __name__ == "__main__":
+    main()
