@@ -11,15 +11,20 @@ from __future__ import annotations
 import argparse
 import ast
 import re
+import statistics
+import time
 from pathlib import Path
 from typing import Any
 
+import torch
 from common import served, show, trained, variant, write
 
 import foretell
 from foretell.config import HeadsConfig
 from foretell.training.held_out import set_apart_by
+from foretell.training.recipe import ObjectiveConfig
 from foretell.training.sources import text_records
+from foretell.training.training_model import TrainingModel
 
 KINDS = {
     "ntp": None,
@@ -36,20 +41,41 @@ def main() -> None:
     parser.add_argument("--name", default="code", help="of the JSON file under docs/experiments")
     options = parser.parse_args()
     runs: list[dict[str, Any]] = []
+    costs: dict[str, float] = {}
     for seed in options.seeds:
         reports = {}
         for kind, heads in KINDS.items():
             recipe = variant("source_code.toml", f"code-{kind}-{seed}", heads=heads, train={"seed": seed})
             reports[kind] = trained(recipe)
             runs.append(figures(kind, seed, recipe.train.max_steps, reports[kind]))
+        costs = costs or step_costs({kind: report["output"] for kind, report in reports.items()})
         for kind in ("parallel", "sequential"):
-            ratio = reports[kind]["train_s"] / reports["ntp"]["train_s"]
-            steps = round(recipe.train.max_steps * ratio)
+            steps = round(recipe.train.max_steps * costs[kind])
             name = f"code-ntp-as-{kind}-{seed}"
             longer = variant("source_code.toml", name, heads=None, train={"seed": seed, "max_steps": steps})
             runs.append(figures(f"ntp, compute of {kind}", seed, steps, trained(longer)))
-        write(options.name, runs)
+        write(options.name, {"step_costs": costs, "runs": runs})
+    print("a step's time over that of plain training:", costs)
     show([{k: v for k, v in run.items() if k != "texts"} for run in runs])
+
+
+def step_costs(folders: dict[str, str]) -> dict[str, float]:
+    """Time of a forward and backward pass over that of plain training: medians of passes taken in turn."""
+    models = {}
+    for kind, folder in folders.items():
+        loaded = foretell.load(folder, pack=False)
+        models[kind] = TrainingModel(loaded.trunk, loaded.heads, ObjectiveConfig(), train_trunk=True)
+        models[kind].requires_grad_(True).train()
+    token_ids = torch.randint(0, 1000, (16, 128), generator=torch.Generator().manual_seed(0))
+    batch = (token_ids, torch.zeros_like(token_ids), torch.ones_like(token_ids, dtype=torch.bool))
+    times: dict[str, list[float]] = {kind: [] for kind in models}
+    for _ in range(16):
+        for kind, model in models.items():
+            started = time.perf_counter()
+            model(*batch)["loss"].backward()
+            times[kind].append(time.perf_counter() - started)
+    plain = statistics.median(times["ntp"])
+    return {kind: round(statistics.median(values) / plain, 2) for kind, values in times.items()}
 
 
 def figures(kind: str, seed: int, steps: int, report: dict[str, Any]) -> dict[str, Any]:

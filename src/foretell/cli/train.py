@@ -26,8 +26,8 @@ def train(
     """Train heads on a frozen trunk, or trunk and heads together, as a recipe says.
 
     A frozen trunk gives an adapter folder; a trained one, loaded or from scratch, a model folder with its heads in it.
-    Loss, agreement and gradient norms go to metrics.jsonl in the recipe's run_dir, and to TensorBoard. At the end a table
-    shows how good the guesses are on held-out documents. Under torchrun every process runs this same command.
+    Loss, agreement and gradient norms go to metrics.jsonl in the recipe's run_dir, and to TensorBoard. At the end a
+    table shows how good the guesses are on held-out documents. Under torchrun every process runs this same command.
 
     Try:
 

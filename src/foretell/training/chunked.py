@@ -107,19 +107,13 @@ class _ChunkedLoss(torch.autograd.Function):
         loss_sum = torch.zeros((), dtype=widened(states_ND.dtype), device=states_ND.device)
         drafted_N = torch.empty(len(states_ND), dtype=torch.long, device=states_ND.device)
         state_grad_ND = torch.zeros_like(states_ND) if takes_grad else None
-        parameters = projection.parameters if takes_grad else []
-        buffers = gradients.open(parameters)
+        parameters = projection.parameters if takes_grad else None
+        buffers = gradients.open(parameters or [])
         for start in range(0, len(states_ND), _CHUNK):
             part = slice(start, start + _CHUNK)
-            chunk_ND = states_ND[part].detach()
-            with torch.set_grad_enabled(takes_grad):
-                logits_NV = projection.project(chunk_ND.requires_grad_(takes_grad))
-                logits_NV = logits_NV.to(widened(logits_NV.dtype))
-                chunk_loss = score(logits_NV, goals[part])
-            drafted_N[part] = argmax(logits_NV.detach())
-            loss_sum += chunk_loss.detach()
+            chunk_loss, drafted_N[part], grads = _chunk(projection, score, goals[part], states_ND[part], parameters)
+            loss_sum += chunk_loss
             if state_grad_ND is not None:
-                grads = torch.autograd.grad(chunk_loss, [chunk_ND, *parameters], allow_unused=True)
                 state_grad_ND[part] = grads[0]
                 for buffer, grad in zip(buffers, grads[1:], strict=True):
                     if grad is not None:  # an output bias, which a reduced draft vocabulary leaves out
@@ -133,6 +127,25 @@ class _ChunkedLoss(torch.autograd.Function):
     def backward(ctx: Any, loss_grad: torch.Tensor, _drafted_grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
         (state_grad_ND,) = ctx.saved_tensors
         return (*[None] * 6, state_grad_ND * loss_grad)
+
+
+def _chunk(
+    projection: Projection,
+    score: Score,
+    goals: torch.Tensor,
+    states_ND: torch.Tensor,
+    parameters: list[nn.Parameter] | None,
+) -> tuple[torch.Tensor, torch.Tensor, tuple[torch.Tensor | None, ...]]:
+    """Loss sum, argmax and gradients (of states, then parameters; none for None) of a few rows; its logits end here."""
+    chunk_ND = states_ND.detach()
+    with torch.set_grad_enabled(parameters is not None):
+        logits_NV = projection.project(chunk_ND.requires_grad_(parameters is not None))
+        logits_NV = logits_NV.to(widened(logits_NV.dtype))
+        loss = score(logits_NV, goals)
+    grads: tuple[torch.Tensor | None, ...] = ()
+    if parameters is not None:
+        grads = torch.autograd.grad(loss, [chunk_ND, *parameters], allow_unused=True)
+    return loss.detach(), argmax(logits_NV.detach()), grads
 
 
 class _Deposit(torch.autograd.Function):
