@@ -116,17 +116,6 @@ def test_cached_rows_are_mapped_from_disk(path: Path) -> None:
 # Streamed
 
 
-@pytest.mark.parametrize("shuffle_buffer", [0, 16])
-def test_shards_are_disjoint_and_complete(path: Path, shuffle_buffer: int) -> None:
-    rows = read(path, "streaming", shuffle_buffer=shuffle_buffer).rows
-    assert isinstance(rows, StreamedRows)
-    parts = [list(rows.shard(process, 3)) for process in range(3)]
-    whole = list(rows)
-    assert sum(map(len, parts)) == len(whole)
-    for process, part in enumerate(parts):
-        assert same(part, whole[process::3])
-
-
 def test_a_shuffle_buffer_has_an_order_of_its_own_each_epoch(path: Path) -> None:
     def order(rows: list[Row]) -> list[tuple[int, ...]]:
         return [tuple(row["token_ids"].tolist()) for row in rows]

@@ -30,7 +30,14 @@ from foretell.checkpoints.adapter_config import (
     TrunkInfo,
     read_adapter_config,
 )
-from foretell.checkpoints.files import CheckpointWarning, TensorHeader, one_line, read_headers, written_whole
+from foretell.checkpoints.files import (
+    CheckpointWarning,
+    TensorHeader,
+    one_line,
+    read_headers,
+    refuse_not_finite,
+    written_whole,
+)
 from foretell.errors import AdapterMismatch, CheckpointError
 from foretell.models.build import build_heads
 from foretell.models.heads import Heads
@@ -83,11 +90,11 @@ def write_adapter(
     is_main: bool = True,
 ) -> None:
     """The two files of an adapter into an existing folder. Every process must call, ``is_main`` alone writes."""
-    tensors = _to_disk(heads, dtype)
+    tensors = _to_disk(heads, dtype, keep=is_main)
     trunk = asdict(TrunkInfo.of(heads.trunk))
     if not is_main:
         return
-    _refuse_not_finite(tensors, "not saved")
+    refuse_not_finite("heads", tensors, "not saved")
     size = 0 if heads.draft_ids_V is None else len(heads.draft_ids_V)
     config = {
         "format_version": FORMAT_VERSION,
@@ -137,7 +144,7 @@ def load_adapter(trunk: Trunk, folder: str | PathLike[str], dtype: torch.dtype |
             stored = {name: file.get_tensor(name) for name in wanted}
     except Exception as error:  # the header was sound; whatever is wrong now is the file's body
         raise CheckpointError(f"{path}: cannot be read ({one_line(error)})") from error
-    _refuse_not_finite(stored, _GO_ON)
+    refuse_not_finite("heads", stored, _GO_ON)
     with torch.no_grad():
         for name, tensor in wanted.items():
             tensor.copy_(stored[name])
@@ -206,17 +213,15 @@ def _check_names(info: AdapterInfo, headers: dict[str, TensorHeader], wanted: di
     raise CheckpointError(f"{info.folder / TENSOR_FILE}: the tensors are not those of these heads; {lists}. {_GO_ON}")
 
 
-def _refuse_not_finite(tensors: dict[str, torch.Tensor], consequence: str) -> None:
-    wrong = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
-    if wrong:
-        raise CheckpointError(f"heads: NaN or infinite values in {', '.join(sorted(wrong))}. {consequence}")
-
-
-def _to_disk(heads: Heads, dtype: torch.dtype) -> dict[str, torch.Tensor]:
+def _to_disk(heads: Heads, dtype: torch.dtype, keep: bool) -> dict[str, torch.Tensor]:
+    """Tensors by name on disk; processes that do not ``keep`` them only take part in gathering."""
     parameters = {name for name, _ in heads.named_parameters()}
     tensors = {}
     for name, tensor in heads.state_dict().items():
-        kept = whole(tensor.detach()).to("cpu", dtype if name in parameters else tensor.dtype)
+        full = whole(tensor.detach())
+        if not keep:
+            continue
+        kept = full.to("cpu", dtype if name in parameters else tensor.dtype)
         tensors[_disk_name(name, heads.config.kind)] = kept.clone().contiguous()
     return tensors
 

@@ -53,6 +53,14 @@ def read_headers(path: Path) -> dict[str, TensorHeader]:
         ) from error
 
 
+def refuse_not_finite(what: str, tensors: dict[str, Any], consequence: str) -> None:
+    """Raise CheckpointError naming the floating-point tensors that hold NaN or infinity."""
+    wrong = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]
+    if wrong:
+        shown = ", ".join(sorted(wrong)[:8]) + (", ..." if len(wrong) > 8 else "")
+        raise CheckpointError(f"{what}: NaN or infinite values in {shown}. {consequence}")
+
+
 def weight_files(folder: Path) -> list[Path]:
     """The safetensors files of a model folder, by its index where it has one."""
     index = folder / "model.safetensors.index.json"

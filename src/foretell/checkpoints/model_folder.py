@@ -7,6 +7,7 @@ a family's config says of them is set to 0, because no such tensor is in the fil
 from __future__ import annotations
 
 import copy
+import re
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -15,24 +16,19 @@ import torch
 
 from foretell.checkpoints.adapter import write_adapter
 from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE
-from foretell.checkpoints.files import written_whole
+from foretell.checkpoints.files import refuse_not_finite, written_whole
 from foretell.checkpoints.native import without_claims
 from foretell.errors import CheckpointError
 from foretell.models.heads import Heads
 from foretell.models.shards import whole
 from foretell.models.trunk import Trunk
 
-_OURS = (
-    "config.json",
-    "generation_config.json",
-    "model",
-    "token",
-    "special_tokens",
-    "vocab",
-    "merges",
-    "chat_template",
+_OURS = re.compile(
+    r"(config|generation_config|tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template|tekken"
+    r"|model\.safetensors\.index)\.json|model(-\d+-of-\d+)?\.safetensors|(vocab|merges)\.txt|(tokenizer|spiece)\.model"
+    rf"|chat_template\.jinja|additional_chat_templates|{re.escape(CONFIG_FILE)}|{re.escape(TENSOR_FILE)}"
 )
-"""How the names of the files begin that ``save_model`` and transformers write; a folder with others is left alone."""
+"""Names that ``save_model`` and transformers give files; a folder with others is left alone."""
 
 
 def save_model(
@@ -63,8 +59,9 @@ def write_model(
     is_main: bool = True,
 ) -> None:
     """The files of ``save_model`` into an existing folder. Every process must call, ``is_main`` alone writes."""
-    weights = _weights(trunk, dtype)
+    weights = _weights(trunk, dtype, keep=is_main)
     if is_main:
+        refuse_not_finite("trunk", weights, "not saved")
         model = trunk.model
         config, kept = without_claims(copy.deepcopy(model.config)), model.config
         if dtype is not None:
@@ -88,7 +85,7 @@ def check_model_target(folder: str | PathLike[str], overwrite: bool) -> None:
     if not target.is_dir():
         raise CheckpointError(f"{target}: is a file; give a folder for the model")
     found = sorted(entry.name for entry in target.iterdir())
-    others = [name for name in found if not name.startswith(_OURS) and name not in (CONFIG_FILE, TENSOR_FILE)]
+    others = [name for name in found if not _OURS.fullmatch(name)]
     if others:
         shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
         raise CheckpointError(f"{target}: holds other files ({shown}) and is not touched; give another folder")
@@ -96,13 +93,21 @@ def check_model_target(folder: str | PathLike[str], overwrite: bool) -> None:
         raise CheckpointError(f"{target}: a model is already there; give another folder, or ask to overwrite it")
 
 
-def _weights(trunk: Trunk, dtype: torch.dtype | None) -> dict[str, torch.Tensor]:
-    """The trunk's tensors by name, whole; tied ones stay one tensor, so that they are written once."""
-    made: dict[int, torch.Tensor] = {}
-    weights = {}
+def _weights(trunk: Trunk, dtype: torch.dtype | None, keep: bool) -> dict[str, torch.Tensor]:
+    """The trunk's tensors by name, whole; tied ones stay one tensor, so that they are written once.
+
+    Processes that do not ``keep`` them only take part in gathering.
+    """
+    made: dict[int, torch.Tensor | None] = {}
+    weights: dict[str, torch.Tensor] = {}
     for name, tensor in trunk.model.state_dict(keep_vars=True).items():
         if id(tensor) not in made:
-            full = whole(tensor.detach()).cpu()
-            made[id(tensor)] = full.to(dtype) if dtype is not None and full.is_floating_point() else full
-        weights[name] = made[id(tensor)]
+            full = whole(tensor.detach())
+            made[id(tensor)] = _stored(full, dtype) if keep else None
+        if (ready := made[id(tensor)]) is not None:
+            weights[name] = ready
     return weights
+
+
+def _stored(tensor: torch.Tensor, dtype: torch.dtype | None) -> torch.Tensor:
+    return tensor.cpu().to(dtype) if dtype is not None and tensor.is_floating_point() else tensor.cpu()

@@ -42,3 +42,14 @@ def refuse_for_heads(trunk: Trunk) -> None:
             f"{type(trunk.model).__name__}: these heads copy {', '.join(lacks)} from the trunk, and this family has "
             "none under a known name; use medusa heads, which copy nothing but the output head"
         )
+
+
+def decoder_layers(trunk: Trunk, what_for: str) -> nn.ModuleList:
+    """The trunk's layers; raises UnsupportedModel, saying ``what_for``, where they have no known name."""
+    layers = getattr(trunk.decoder, "layers", None)
+    if not isinstance(layers, nn.ModuleList):
+        raise UnsupportedModel(
+            f"{type(trunk.model).__name__}: {what_for} goes layer by layer, and this family has no list of layers "
+            "under a known name; leave it out"
+        )
+    return layers

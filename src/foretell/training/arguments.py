@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import torch
@@ -24,16 +25,17 @@ def computes_in_bf16(recipe: Recipe) -> bool:
         return False
 
 
-def training_arguments(recipe: Recipe, run_dir: Path, num_processes: int = 1) -> TrainingArguments:
-    """The recipe's ``[train]`` table in the Trainer's words. TrainingModel itself computes in bf16 where that is asked.
+def check_batch_rows(recipe: Recipe, num_processes: int) -> None:
+    """Raise UsageError where the rows of a micro-batch cannot be dealt out to the processes."""
+    rows = recipe.train.batch_rows
+    if rows % num_processes:
+        raise UsageError(f"[train] batch_rows is {rows}; allowed: a multiple of the {num_processes} processes")
 
-    Raises UsageError where ``batch_rows`` cannot be dealt out to the processes.
-    """
+
+def training_arguments(recipe: Recipe, run_dir: Path, num_processes: int = 1) -> TrainingArguments:
+    """The recipe's ``[train]`` table in the Trainer's words; bf16 is TrainingModel's own doing."""
     train = recipe.train
-    if train.batch_rows % num_processes:
-        raise UsageError(
-            f"[train] batch_rows is {train.batch_rows}; allowed: a multiple of the {num_processes} processes"
-        )
+    check_batch_rows(recipe, num_processes)
     arguments = TrainingArguments(
         output_dir=str(run_dir),
         num_train_epochs=train.epochs,
@@ -44,7 +46,8 @@ def training_arguments(recipe: Recipe, run_dir: Path, num_processes: int = 1) ->
         lr_scheduler_type=_SCHEDULES[train.lr_schedule],
         warmup_steps=train.warmup_ratio,
         weight_decay=train.weight_decay,
-        max_grad_norm=train.max_grad_norm,
+        max_grad_norm=train.max_grad_norm or math.inf,  # the Trainer calls our clipping only above 0
+        logging_nan_inf_filter=False,
         adam_beta2=0.95,
         use_cpu=not torch.cuda.is_available(),
         logging_steps=train.log_steps,

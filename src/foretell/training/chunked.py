@@ -114,6 +114,7 @@ class _ChunkedLoss(torch.autograd.Function):
             chunk_loss, drafted_N[part], grads = _chunk(projection, score, goals[part], states_ND[part], parameters)
             loss_sum += chunk_loss
             if state_grad_ND is not None:
+                assert grads[0] is not None
                 state_grad_ND[part] = grads[0]
                 for buffer, grad in zip(buffers, grads[1:], strict=True):
                     if grad is not None:  # an output bias, which a reduced draft vocabulary leaves out
@@ -157,5 +158,6 @@ class _Deposit(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, loss_grad: torch.Tensor) -> tuple[torch.Tensor | None, ...]:
-        grads = [(g * loss_grad).to(t) for g, t in zip(ctx.saved_tensors, ctx.dtypes, strict=True)]
+        # In place: the sums are as large as the output matrices. A second backward pass raises, as it must.
+        grads = [g.mul_(loss_grad).to(t) for g, t in zip(ctx.saved_tensors, ctx.dtypes, strict=True)]
         return (None, None, *grads)

@@ -28,8 +28,8 @@ def evaluate(
 ) -> dict[str, Any]:
     """Figures over the first held-out documents (400, or those within 200,000 tokens), as plain values.
 
-    With ``language_model``: "loss" (nats a target), "bits_per_byte" (all targets' bits over the bytes of their texts;
-    None where the bytes are unknown). With heads: what ``ProbeReport`` holds.
+    With ``language_model``: "loss" (nats a target) and "bits_per_byte", the bits a target times the tokens a byte of
+    these documents; None where there is no target, or the bytes are unknown. With heads: what ``ProbeReport`` holds.
     """
     sizes = accumulate(len(document.token_ids) for document in documents)
     within = [d for d, size in zip(documents, sizes, strict=True) if size <= _MOST_TOKENS]
@@ -57,9 +57,11 @@ def _language_model(trunk: Trunk, documents: list[Document], data: DataConfig, b
             nll += float(F.cross_entropy(trunk.project(chunk_ND).float(), chunk_N, reduction="sum"))
         num_targets += len(labels_N)
     num_bytes = sum(document.num_bytes for document in documents)
+    num_tokens = sum(len(document.token_ids) for document in documents)
+    loss = nll / num_targets if num_targets else None
     return {
-        "loss": nll / num_targets if num_targets else None,
-        "bits_per_byte": nll / math.log(2) / num_bytes if num_bytes else None,
+        "loss": loss,
+        "bits_per_byte": None if loss is None or not num_bytes else loss / math.log(2) * num_tokens / num_bytes,
         "num_targets": num_targets,
         "num_bytes": num_bytes,
     }

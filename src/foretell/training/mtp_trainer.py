@@ -11,9 +11,10 @@ import torch
 from torch import nn
 from transformers import Trainer, TrainerCallback
 
+from foretell.errors import ForetellError
 from foretell.models.shards import whole
 from foretell.training.gradient_check import GradientCheck
-from foretell.training.optimizer_state import load_state_by_name, state_by_name
+from foretell.training.optimizer_state import load_state_by_name, read_state, state_by_name
 from foretell.training.recipe import TrainConfig
 from foretell.training.sharding import shard
 from foretell.training.targets import count_valid
@@ -35,6 +36,7 @@ class MTPTrainer(Trainer):
         self._config = config
         self._save_weights = save
         self._norms: dict[str, float] = {}
+        self._has_targets = True
         if config.sharding == "fsdp" and self.args.world_size > 1:
             shard(model)
             place = self.accelerator.prepare_model
@@ -47,7 +49,10 @@ class MTPTrainer(Trainer):
     ) -> torch.Tensor:
         counts = [count_valid(b["doc_ids"], b["supervised"], self.model.num_depths) for b in batch_samples]
         total = torch.stack(counts).sum(0).to(device)
-        return self.accelerator.reduce(total, reduction="sum") if self.args.world_size > 1 else total
+        if self.args.world_size > 1:
+            total = self.accelerator.reduce(total, reduction="sum")
+        self._has_targets = bool(total[0 if self.model.trained_trunk is not None else 1] > 0)
+        return total
 
     def training_step(self, *args: Any, **kwargs: Any) -> torch.Tensor:
         """One micro-batch, under the schedules of this moment."""
@@ -85,13 +90,20 @@ class MTPTrainer(Trainer):
         return {part: params for part, params in parts.items() if params}
 
     def _clip_grad_norm(self, model: nn.Module) -> torch.Tensor:
-        self._gradients(self.state.global_step, self.state.max_steps)
+        """Clip, and stop where a gradient is missing or not finite; called every step, without clipping at norm inf."""
+        if self._has_targets:
+            self._gradients(self.state.global_step, self.state.max_steps)
         params = {part: list(group.values()) for part, group in self._parts().items()}
         norms = {
-            part: whole(nn.utils.get_total_norm([p.grad for p in group if p.grad is not None]))
+            part: whole(nn.utils.get_total_norm([p.grad for p in group if p.grad is not None])).to(self.args.device)
             for part, group in params.items()
         }
         total = torch.linalg.vector_norm(torch.stack(list(norms.values())))
+        if not bool(total.isfinite()):
+            raise ForetellError(
+                f"the gradient norm is {float(total)} at step {self.state.global_step + 1}; nothing was written after "
+                "the last checkpoint. Lower learning_rate, give more warmup_ratio, or compute in float32"
+            )
         for part, group in params.items():
             norm = norms[part] if self._config.clip == "separate" else total
             nn.utils.clip_grads_with_norm_(group, self.args.max_grad_norm, norm)
@@ -115,7 +127,7 @@ class MTPTrainer(Trainer):
         """The weights are there already."""
 
     def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
-        state = state_by_name(_inner(self.optimizer), self.model)
+        state = state_by_name(_inner(self.optimizer), self.model, keep=self.args.should_save)
         if self.args.should_save:
             torch.save(state, Path(output_dir) / "optimizer.pt")
             torch.save(self.lr_scheduler.state_dict(), Path(output_dir) / "scheduler.pt")
@@ -123,9 +135,8 @@ class MTPTrainer(Trainer):
     def _load_optimizer_and_scheduler(self, checkpoint: str | None) -> None:
         if checkpoint is None:
             return
-        state = torch.load(Path(checkpoint) / "optimizer.pt", map_location="cpu", weights_only=True)
-        load_state_by_name(_inner(self.optimizer), self.model, state)
-        self.lr_scheduler.load_state_dict(torch.load(Path(checkpoint) / "scheduler.pt", weights_only=True))
+        load_state_by_name(_inner(self.optimizer), self.model, read_state(Path(checkpoint) / "optimizer.pt"))
+        self.lr_scheduler.load_state_dict(read_state(Path(checkpoint) / "scheduler.pt"))
 
 
 def _inner(optimizer: Any) -> torch.optim.Optimizer:

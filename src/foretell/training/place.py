@@ -3,36 +3,44 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from foretell.errors import UsageError
 
 
 @dataclass(frozen=True)
 class Place:
-    """A recipe's file, to say at which line something stands."""
+    """A recipe's file and what is written in it, to say at which line something stands."""
 
     path: Path
     text: str
+    values: dict[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return str(self.path)
 
+    def has(self, section: str, key: str) -> bool:
+        """True where the recipe itself gives ``key``."""
+        table = self.values.get(section, {})
+        return isinstance(table, dict) and key in table
+
     def of(self, section: str, key: str = "") -> str:
-        """``FILE:LINE`` of a section or of a key in it ("" = the top), or the file alone where it is not written."""
-        current = ""
+        """``FILE:LINE`` of a section ("" = the top) or a key in it, else of its section, else the file alone."""
+        current, header = "", ""
         for number, line in enumerate(self.text.splitlines(), start=1):
-            if found := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+            here = f"{self.path}:{number}"
+            if found := re.match(r"\s*\[+\s*([^\[\]]+?)\s*\]", line):
                 current = found[1]
-                if not key and current == section:
-                    return f"{self.path}:{number}"
-            elif (found := re.match(r"\s*[\"']?([\w.-]+?)[\"']?\s*=", line)) and (
-                (current == section and found[1] == key)
-                or (current == "" and found[1] in (section, f"{section}.{key}") and section)
-            ):
-                return f"{self.path}:{number}"
-        return str(self.path)
+                if current == section or (not section and current == key):
+                    header = header or here
+            elif found := re.match(r"\s*[\"']?([\w.-]+?)[\"']?\s*=", line):
+                if current == section and found[1] == key:
+                    return here
+                if current == "" and section and found[1] in (section, f"{section}.{key}"):
+                    return here  # data = {...}, or data.key = ...
+        return header or str(self.path)
 
     def need(self, ok: bool, section: str, key: str, value: object, allowed: str) -> None:
         """Raise UsageError for ``value`` unless ``ok``."""

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 
 import torch
 from accelerate import PartialState
 
 
 def processes() -> PartialState:
-    """Rank and number of processes; the first call joins them, over gloo where there is no GPU."""
-    return PartialState(cpu=not torch.cuda.is_available())
+    """Rank and number of processes; the first call joins them, over gloo where there is no GPU.
+
+    They wait for each other long: one may read a whole corpus while the others do nothing.
+    """
+    return PartialState(cpu=not torch.cuda.is_available(), timeout=timedelta(hours=12))
 
 
 @contextmanager

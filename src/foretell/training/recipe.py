@@ -23,7 +23,7 @@ class DataConfig:
     too; of a text every token is one. ``append_eos``: a text ends with the tokenizer's EOS; "auto" = for a trunk from
     scratch. ``held_out``: share of documents kept for the report, every n-th; or all of ``held_out_files``, instead.
     ``draft_vocab_size``: heads guess among so many of the most frequent tokens, 0 = the whole vocabulary, "auto" = 8192
-    beside a frozen trunk.
+    beside a frozen trunk, unless rows are streamed. A target outside them is none, but counts in a logged mean.
     """
 
     files: tuple[str, ...] = ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import inf
+
 from foretell.errors import UsageError
 from foretell.training.objective_checks import check_objective
 from foretell.training.objective_checks import check_weights as check_weights
@@ -62,7 +64,7 @@ def _check_data(recipe: Recipe, place: Place) -> None:
         "storage",
         '"memory" or "cached", unless [train] max_steps says when to stop',
     )
-    if data.held_out_files and place.of("data", "held_out") != str(place):
+    if data.held_out_files and place.has("data", "held_out"):
         raise UsageError(f"{place.of('data', 'held_out')}: [data] held_out or held_out_files: take out one")
 
 
@@ -79,7 +81,7 @@ def _check_tokenizer(recipe: Recipe, place: Place) -> None:
         'a model folder, with kind = "folder" and no other kind',
     )
     place.need(not (by_folder and tokenizer.chat), "tokenizer", "chat", True, "false: the folder says it")
-    if tokenizer.kind != "bpe" and place.of("tokenizer", "vocab_size") != str(place):
+    if tokenizer.kind != "bpe" and place.has("tokenizer", "vocab_size"):
         where = place.of("tokenizer", "vocab_size")
         raise UsageError(f'{where}: [tokenizer] vocab_size goes with kind = "bpe"; take it out')
     place.need(
@@ -97,13 +99,14 @@ def _check_train(recipe: Recipe, place: Place) -> None:
     def need(ok: bool, name: str, allowed: str) -> None:
         place.need(ok, "train", name, getattr(train, name), allowed)
 
-    need(train.learning_rate > 0, "learning_rate", "above 0")
+    need(0 < train.learning_rate < inf, "learning_rate", "above 0, and finite")
     for name in ("batch_rows", "accumulation", "save_steps", "log_steps", "keep_checkpoints"):
         need(getattr(train, name) >= 1, name, "1 or more")
-    for name in ("weight_decay", "max_grad_norm", "seed", "heads_learning_rate"):
-        need(getattr(train, name) >= 0, name, "0 or more")
+    for name in ("weight_decay", "max_grad_norm", "heads_learning_rate"):
+        need(0 <= getattr(train, name) < inf, name, "0 or more, and finite")
+    need(0 <= train.seed < 2**32, "seed", "0 to 2**32 - 1")
     need(0 <= train.warmup_ratio < 1, "warmup_ratio", "0 to below 1, a share of the steps")
-    need(train.epochs > 0, "epochs", "above 0")
+    need(0 < train.epochs < inf, "epochs", "above 0, and finite")
     need(train.max_steps >= 0, "max_steps", "0 (= epochs decide) or more")
     need(
         recipe.dtype != "bfloat16" or train.precision != "float32",
@@ -111,3 +114,5 @@ def _check_train(recipe: Recipe, place: Place) -> None:
         'bfloat16 or auto, where dtype is "bfloat16"',
     )
     need(train.trunk == "frozen" or train.cache_states is not True, "cache_states", "false where the trunk trains")
+    if train.sharding == "fsdp" and (steps := recipe.objective.gradient_share_steps):
+        place.need(False, "objective", "gradient_share_steps", steps, '0 with [train] sharding = "fsdp"')

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 import difflib
+import re
 import tomllib
-from dataclasses import fields
+from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import TypeAdapter, ValidationError
 
+from foretell.checkpoints.adapter_config import is_adapter
 from foretell.config import HeadsConfig
 from foretell.errors import DataError, ForetellError, UsageError
 from foretell.training.place import Place
@@ -37,7 +40,7 @@ def load_recipe(path: str | Path) -> Recipe:
         values = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"not valid TOML ({error})", path) from error
-    place = Place(path, text)
+    place = Place(path, text, copy.deepcopy(values))
     for name, section in (_SECTIONS | _OPTIONAL).items():
         given = values.get(name, None if name in _OPTIONAL else {})
         if given is None:
@@ -49,6 +52,8 @@ def load_recipe(path: str | Path) -> Recipe:
             if given.get("kind") == "none":
                 values[name] = None
                 continue
+            if not given and _brings_heads(values):
+                values["init_from"] = values["trunk"]
         if name == "model":  # everything but the preset is the family's own
             given = {"preset": given.pop("preset", ""), "config": given}
         values[name] = _build(section, given, place, name)
@@ -72,15 +77,33 @@ def _build(kind: type[T], values: dict[str, Any], place: Place, section: str = "
         try:
             TypeAdapter(types[name]).validate_python(value, strict=True)
         except ValidationError as error:
-            raise UsageError(
-                f"{place.of(section, name)}:{table} {name} is {value!r}; allowed: {known[name]}"
-            ) from error
+            allowed = _allowed(section, name, str(known[name]))
+            raise UsageError(f"{place.of(section, name)}:{table} {name} is {value!r}; allowed: {allowed}") from error
+    lacking = [
+        f.name
+        for f in fields(kind)  # type: ignore[arg-type]
+        if f.default is MISSING and f.default_factory is MISSING and f.name not in values
+    ]
+    if lacking:
+        raise UsageError(f"{place.of(section)}:{table} {', '.join(lacking)} missing; give a value")
     try:
         return kind(**values)
-    except TypeError as error:
-        raise UsageError(f"{place}:{table} {str(error).removeprefix(f'{kind.__name__}.__init__() ')}") from error
     except ForetellError as error:
         raise UsageError(f"{place.of(section)}:{table} {error}") from error
+
+
+def _allowed(section: str, key: str, kind: str) -> str:
+    """A field's type in words."""
+    if (section, key) == ("heads", "kind"):
+        kind = kind.replace("]", ", 'none']")
+    words = {"tuple[str, ...]": "a list of strings", "tuple[float, ...]": "a list of numbers"}
+    return words.get(kind, re.sub(r"Literal\[([^\]]*)\]", r"\1", kind))
+
+
+def _brings_heads(values: dict[str, Any]) -> bool:
+    """True where the trunk is a folder of ours with heads in it, and the recipe says nothing of heads."""
+    trunk = values.get("trunk")
+    return isinstance(trunk, str) and bool(trunk) and not values.get("init_from") and is_adapter(trunk)
 
 
 def _check_heads_table(values: dict[str, Any], place: Place) -> None:
@@ -90,6 +113,8 @@ def _check_heads_table(values: dict[str, Any], place: Place) -> None:
         raise UsageError(
             f"{place.of('heads', 'draft_vocab_size')}: [heads] draft_vocab_size belongs to [data]; move it there"
         )
+    if "extra" in heads:
+        raise UsageError(f"{place.of('heads', 'extra')}: [heads] extra is what Foretell notes down itself; take it out")
     if heads.get("kind") == "none" and len(heads) > 1:
         raise UsageError(f'{place.of("heads")}: [heads] kind = "none" leaves nothing to set; take out the other keys')
     if values.get("init_from"):

@@ -7,6 +7,7 @@ from itertools import count
 
 import torch
 
+from foretell.errors import DataError
 from foretell.training.cached_rows import CachedRows
 from foretell.training.packing import PackedRows, Row
 from foretell.training.states import StateCache
@@ -46,15 +47,15 @@ class RowStream(torch.utils.data.IterableDataset[Row]):
         self.rows = rows
 
     def __iter__(self) -> Iterator[Row]:
-        number = 0
+        number, has_targets = 0, False
         for epoch in count():
             self.rows.set_epoch(epoch)
-            begun_at = number
             for row in self.rows:
+                has_targets = has_targets or bool(row["supervised"].any())
                 yield {**row, "row": torch.tensor(number)}
                 number += 1
-            if number == begun_at:
-                return
+            if not has_targets:
+                raise DataError("nothing to learn: the stream is at its end, and no token of it is a target", "[data]")
 
 
 def collate(items: list[Row]) -> Row:

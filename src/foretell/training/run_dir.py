@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 from dataclasses import asdict
@@ -21,7 +22,9 @@ _MAY_CHANGE = {
     "train": ("save_steps", "keep_checkpoints", "log_steps", "checkpointing", "compile", "sharding"),
     "data": ("files", "texts", "held_out_files"),
 }
-"""Settings without an effect on what is learnt. Files may have moved: ``describe`` looks at what is in them."""
+"""Settings without an effect on what is learnt. Files may have moved, where rows are in memory: then ``describe`` looks
+at what is in them. Of cached and streamed ones it knows path, size and time of change.
+"""
 
 
 def find_checkpoint(recipe: Recipe, resume: bool, overwrite: bool) -> Path | None:
@@ -72,6 +75,7 @@ def begin(run_dir: Path, run: dict[str, Any]) -> None:
     for folder in run_dir.glob("checkpoint-*"):
         shutil.rmtree(folder)
     (run_dir / "metrics.jsonl").unlink(missing_ok=True)
+    shutil.rmtree(run_dir / "runs", ignore_errors=True)  # TensorBoard's
     _replace(run_dir / "recipe.json", json.dumps(run, indent=2) + "\n")
 
 
@@ -99,9 +103,15 @@ def go_on(run_dir: Path, run: dict[str, Any], num_steps: int) -> None:
     metrics = run_dir / "metrics.jsonl"
     if metrics.exists():
         lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
-        _replace(
-            metrics, "".join(line for line in lines if line.endswith("\n") and json.loads(line)["step"] <= num_steps)
-        )
+        _replace(metrics, "".join(line for line in lines if _step_of(line) <= num_steps))
+
+
+def _step_of(line: str) -> float:
+    """The step of a whole line of metrics; infinite for a torn one."""
+    try:
+        return float(json.loads(line)["step"]) if line.endswith("\n") else math.inf
+    except (ValueError, KeyError, TypeError):
+        return math.inf
 
 
 def _replace(path: Path, text: str) -> None:

@@ -47,9 +47,9 @@ def new_trunk(model: ModelConfig, tokenizer: Any, seed: int, name: str) -> Trunk
     values = _values(model)
     model_type = values.pop("model_type")
     values = {**_special_tokens(tokenizer), "vocab_size": len(tokenizer), **values}
-    if values["vocab_size"] < len(tokenizer):
+    if type(values["vocab_size"]) is not int or values["vocab_size"] < len(tokenizer):
         raise UsageError(
-            f"[model] vocab_size is {values['vocab_size']}; allowed: {len(tokenizer)} (the tokenizer's) or more"
+            f"[model] vocab_size is {values['vocab_size']!r}; allowed: {len(tokenizer)} (the tokenizer's) or more"
         )
     try:
         config = AutoConfig.for_model(model_type, **values)

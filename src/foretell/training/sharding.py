@@ -6,6 +6,7 @@ import torch
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
+from foretell.models.support import decoder_layers
 from foretell.training.training_model import TrainingModel
 
 
@@ -17,7 +18,7 @@ def shard(model: TrainingModel) -> None:
     """
     device = next(model.parameters()).device.type
     mesh = init_device_mesh(device, (torch.distributed.get_world_size(),))
-    for layer in model.trunk.decoder.layers:
+    for layer in decoder_layers(model.trunk, '[train] sharding = "fsdp"'):
         if any(param.requires_grad for param in layer.parameters()):
             fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh, reshard_after_forward=False)

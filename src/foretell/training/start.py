@@ -13,6 +13,7 @@ from foretell.checkpoints.load import load_trunk
 from foretell.errors import UsageError
 from foretell.models.build import build_heads
 from foretell.models.heads import Heads
+from foretell.models.support import decoder_layers
 from foretell.models.trunk import Trunk
 from foretell.training.corpus_texts import corpus_texts
 from foretell.training.data import RunData
@@ -43,7 +44,7 @@ def starting_trunk(recipe: Recipe, checkpoint: Path | None, dtype: str) -> Trunk
     else:
         trunk.freeze()
     if recipe.train.compile:
-        for layer in trunk.decoder.layers:
+        for layer in decoder_layers(trunk, "[train] compile"):
             layer.compile()
     return trunk
 
@@ -85,8 +86,8 @@ def _token_counts(trunk: Trunk, data: RunData, cache: StateCache | None) -> torc
 
 
 def _draft_vocab_size(recipe: Recipe, trunk: Trunk) -> int:
-    """The recipe's; by default 8192 beside a frozen trunk, and everything where the output head trains too."""
+    """The recipe's; by default 8192, but everything where the output head trains too or the data is not kept."""
     size = recipe.data.draft_vocab_size
     if size == "auto":
-        size = 8192 if recipe.train.trunk == "frozen" else 0
+        size = 8192 if recipe.train.trunk == "frozen" and recipe.data.storage != "streaming" else 0
     return 0 if size >= trunk.vocab_size else size

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, replace
-from itertools import islice
+from dataclasses import dataclass
 
 from foretell.training.documents import Document
 from foretell.training.packing import Row, packed_rows
@@ -15,8 +14,7 @@ class StreamedRows:
     """The rows of ``pack``, in the same order, anew at every iteration.
 
     ``shuffle_buffer``: the next row is drawn from so many read ahead, under ``seed`` and ``epoch``; 0 = file order.
-    Row r goes to process r % ``num_processes``; each process reads the whole corpus and keeps its own rows, so that all
-    agree on what row r is.
+    Each process of a run reads them all, so that all agree on what row r is; accelerate deals them out.
     """
 
     documents: Callable[[], Iterable[Document]]
@@ -25,13 +23,7 @@ class StreamedRows:
     shuffle_buffer: int = 0
     seed: int = 0
     epoch: int = 0
-    process: int = 0
-    num_processes: int = 1
     key: str = ""
-
-    def shard(self, process: int, num_processes: int) -> StreamedRows:
-        """The rows of one process."""
-        return replace(self, process=process, num_processes=num_processes)
 
     def set_epoch(self, epoch: int) -> None:
         """Another order for the next pass, where there is a shuffle buffer."""
@@ -42,8 +34,7 @@ class StreamedRows:
         return self.key
 
     def __iter__(self) -> Iterator[Row]:
-        rows = self._shuffled() if self.shuffle_buffer else self._rows()
-        return islice(rows, self.process, None, self.num_processes)
+        return self._shuffled() if self.shuffle_buffer else self._rows()
 
     def _rows(self) -> Iterator[Row]:
         return packed_rows(self.documents(), self.max_length, self.packing)

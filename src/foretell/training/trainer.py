@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable
 from contextlib import ExitStack, closing
@@ -12,15 +11,18 @@ from pathlib import Path
 import torch
 
 from foretell.checkpoints.adapter import check_target, read_adapter_config, save_adapter, write_adapter
+from foretell.checkpoints.files import read_json
 from foretell.checkpoints.model_folder import check_model_target, save_model, write_model
 from foretell.errors import DataError, UsageError
 from foretell.models.trunk import Trunk
 from foretell.training import run_dir as runs
-from foretell.training.arguments import computes_in_bf16, training_arguments
+from foretell.training.arguments import check_batch_rows, computes_in_bf16, training_arguments
 from foretell.training.data import RunData, read_data
 from foretell.training.evaluate import evaluate
 from foretell.training.mtp_trainer import JsonlMetrics, MTPTrainer
+from foretell.training.notes import notes
 from foretell.training.objective_checks import check_weights
+from foretell.training.packing import Row
 from foretell.training.processes import processes
 from foretell.training.recipe import Recipe
 from foretell.training.report import TrainReport
@@ -45,40 +47,28 @@ def train(
     Started by torchrun or accelerate, every process calls this; the main one alone writes and reports.
     """
     say = on_progress or (lambda stage, done, total: None)
-    joint, run_dir = recipe.train.trunk == "joint", Path(recipe.run_dir)
     checkpoint = _claim(recipe, resume, overwrite)
     processes().wait_for_everyone()  # none may write before all have looked
     if resume and checkpoint is None:
-        say(f"no checkpoint in {run_dir}: training begins anew", 1, 1)
-    if recipe.init_from:
-        recipe = replace(recipe, heads=read_adapter_config(recipe.init_from).heads)
-        assert recipe.heads is not None
-        check_weights(recipe.objective, recipe.heads.num_depths, recipe.init_from)
-    bf16 = computes_in_bf16(recipe)
-    dtype = recipe.dtype if recipe.dtype != "auto" else ("bfloat16" if bf16 else "float32")
-    say("loading the trunk" if recipe.trunk else "making tokenizer and trunk", 0, 1)
-    trunk = starting_trunk(recipe, checkpoint, dtype)
-    say("reading data", 0, 1)
-    if trunk.is_recurrent and recipe.data.packing:
-        recipe = replace(recipe, data=replace(recipe.data, packing=False))
-        say("layers carry state from token to token: each document gets a row of its own (packing = false)", 1, 1)
-    from_scratch = recipe.model is not None
-    data = read_data(recipe.data, trunk, run_dir / "data", say, from_scratch=from_scratch, seed=recipe.train.seed)
+        say(f"no checkpoint in {recipe.run_dir}: training begins anew", 1, 1)
+    recipe, trunk, data = _prepare(recipe, checkpoint, say)
     targets_by_depth = _targets(recipe, data)
     resumed_at, end = _steps_of(checkpoint)
-    _open_run(recipe, trunk, data, checkpoint, resumed_at)
+    _open_run(recipe, trunk, data, resumed_at if checkpoint else None, begin=False)
     with ExitStack() as stack:
-        cache = _cache(recipe, trunk, data, run_dir, say)
+        cache = _cache(recipe, trunk, data, say)
         if cache:
             stack.enter_context(closing(cache))
         heads = starting_heads(recipe, trunk, data, cache, checkpoint)
+        joint, bf16 = recipe.train.trunk == "joint", computes_in_bf16(recipe)
         model = TrainingModel(trunk, heads, recipe.objective, train_trunk=joint, bf16=bf16)
         say(_what_is_trained(model), 1, 1)
         report = TrainReport(recipe.output, data.counts.as_dict(), targets_by_depth, resumed_at, resumed_at)
         if checkpoint and resumed_at >= end:
             say(f"all {end:,} steps are done", 1, 1)
         else:
-            trainer = _trainer(recipe, model, data, cache, run_dir)
+            trainer = _trainer(recipe, model, data, cache)
+            _open_run(recipe, trunk, data, resumed_at if checkpoint else None, begin=True)
             started = time.perf_counter()
             result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             report.train_s = time.perf_counter() - started
@@ -94,6 +84,29 @@ def train(
     return report
 
 
+def _prepare(recipe: Recipe, checkpoint: Path | None, say: Progress) -> tuple[Recipe, Trunk, RunData]:
+    """Trunk and data, and the recipe with what they settle."""
+    if recipe.init_from:
+        recipe = replace(recipe, heads=read_adapter_config(recipe.init_from).heads)
+        assert recipe.heads is not None
+        check_weights(recipe.objective, recipe.heads.num_depths, recipe.init_from)
+    dtype = recipe.dtype if recipe.dtype != "auto" else ("bfloat16" if computes_in_bf16(recipe) else "float32")
+    say("loading the trunk" if recipe.trunk else "making tokenizer and trunk", 0, 1)
+    trunk = starting_trunk(recipe, checkpoint, dtype)
+    if recipe.data.max_length > trunk.max_positions:
+        raise UsageError(
+            f"[data] max_length is {recipe.data.max_length}; allowed: at most {trunk.max_positions}, the trunk's window"
+        )
+    for note in notes(recipe, trunk):
+        say(note, 1, 1)
+    if trunk.is_recurrent and recipe.data.packing:
+        recipe = replace(recipe, data=replace(recipe.data, packing=False))
+        say("layers carry state from token to token: each document gets a row of its own (packing = false)", 1, 1)
+    say("reading data", 0, 1)
+    folder, from_scratch = Path(recipe.run_dir) / "data", recipe.model is not None
+    return recipe, trunk, read_data(recipe.data, trunk, folder, say, from_scratch, recipe.train.seed)
+
+
 def _claim(recipe: Recipe, resume: bool, overwrite: bool) -> Path | None:
     """The checkpoint to go on from; refuses what is in the way of output and run folder before any work."""
     output = Path(recipe.output)
@@ -101,15 +114,17 @@ def _claim(recipe: Recipe, resume: bool, overwrite: bool) -> Path | None:
         raise UsageError(f"output {output} exists; choose another output, or give --overwrite to replace it")
     check = check_model_target if recipe.train.trunk == "joint" else check_target
     check(output, overwrite or resume)
+    check_batch_rows(recipe, processes().num_processes)
     return runs.find_checkpoint(recipe, resume, overwrite)
 
 
 def _targets(recipe: Recipe, data: RunData) -> list[int]:
     """Tokens that each depth learns to predict, once over the data, the trunk's own first; empty where it streams."""
-    if data.packed is None:
+    if isinstance(data.rows, StreamedRows):
         return []
     num_depths = 0 if recipe.heads is None else recipe.heads.num_depths
-    counts = count_valid(data.packed.doc_ids_RT, data.packed.supervised_RT, num_depths).tolist()
+    counts_R = [_count(data.rows.row(r), num_depths) for r in range(len(data.rows))]
+    counts = torch.stack(counts_R).sum(0).tolist() if counts_R else [0]
     if not any(counts if recipe.train.trunk == "joint" else counts[1:]):
         raise DataError(
             "nothing to learn: no document has a token to predict at any depth",
@@ -118,15 +133,19 @@ def _targets(recipe: Recipe, data: RunData) -> list[int]:
     return counts
 
 
-def _open_run(recipe: Recipe, trunk: Trunk, data: RunData, checkpoint: Path | None, resumed_at: int) -> None:
+def _count(row: Row, num_depths: int) -> torch.Tensor:
+    return count_valid(row["doc_ids"][None], row["supervised"][None], num_depths)
+
+
+def _open_run(recipe: Recipe, trunk: Trunk, data: RunData, resumed_at: int | None, begin: bool) -> None:
+    """First see that a run that goes on is the same one; when all else is well, clear the way for a new one."""
     joint = recipe.train.trunk == "joint"
     run = runs.describe(recipe, recipe.trunk if joint else trunk.fingerprint(), data.fingerprint)
     state = processes()
-    if state.is_main_process:
-        if checkpoint:
-            runs.go_on(Path(recipe.run_dir), run, resumed_at)
-        else:
-            runs.begin(Path(recipe.run_dir), run)
+    if state.is_main_process and resumed_at is not None and not begin:
+        runs.go_on(Path(recipe.run_dir), run, resumed_at)
+    elif state.is_main_process and resumed_at is None and begin:
+        runs.begin(Path(recipe.run_dir), run)
     state.wait_for_everyone()
 
 
@@ -134,7 +153,7 @@ def _steps_of(checkpoint: Path | None) -> tuple[int, int]:
     """(steps done, steps of the whole run) of a checkpoint; (0, 0) without one."""
     if checkpoint is None:
         return 0, 0
-    state = json.loads((checkpoint / "trainer_state.json").read_text())
+    state = read_json(checkpoint / "trainer_state.json")
     return int(state["global_step"]), int(state["max_steps"])
 
 
@@ -149,10 +168,8 @@ def _what_is_trained(model: TrainingModel) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _trainer(
-    recipe: Recipe, model: TrainingModel, data: RunData, cache: StateCache | None, run_dir: Path
-) -> MTPTrainer:
-    rows = data.rows
+def _trainer(recipe: Recipe, model: TrainingModel, data: RunData, cache: StateCache | None) -> MTPTrainer:
+    rows, run_dir = data.rows, Path(recipe.run_dir)
     return MTPTrainer(
         model,
         recipe.train,
@@ -190,8 +207,8 @@ def _write_output(recipe: Recipe, model: TrainingModel, report: TrainReport, rep
     state.wait_for_everyone()
 
 
-def _cache(recipe: Recipe, trunk: Trunk, data: RunData, run_dir: Path, say: Progress) -> StateCache | None:
-    wanted, folder = recipe.train.cache_states, run_dir / "cache"
+def _cache(recipe: Recipe, trunk: Trunk, data: RunData, say: Progress) -> StateCache | None:
+    wanted, folder = recipe.train.cache_states, Path(recipe.run_dir) / "cache"
     if not wanted or recipe.train.trunk == "joint":
         return None
     several = processes().num_processes > 1
@@ -208,7 +225,7 @@ def _cache(recipe: Recipe, trunk: Trunk, data: RunData, run_dir: Path, say: Prog
         return None
     if not room_for(folder, size, reserve=False):
         raise UsageError(
-            f"[train] cache_states is true, and the states take {size / 1e9:.1f} GB, which the disk of {run_dir} does "
+            f"[train] cache_states is true, and the states take {size / 1e9:.1f} GB, which the disk of {folder} does "
             'not have free; give cache_states = "auto" or false, or a run_dir on another disk'
         )
     cache = StateCache(folder, trunk, data.packed)

@@ -1,0 +1,32 @@
+"""What a user should hear before a run begins, because the run goes on without it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from transformers.integrations import is_tensorboard_available
+
+from foretell.checkpoints.adapter_config import is_adapter
+from foretell.checkpoints.native import claimed_heads
+from foretell.models.trunk import Trunk
+from foretell.training.recipe import Recipe
+
+
+def notes(recipe: Recipe, trunk: Trunk) -> Iterator[str]:
+    """One line each."""
+    joint = recipe.train.trunk == "joint"
+    if joint and (claim := claimed_heads(trunk.config.to_dict())).num_layers:
+        yield (
+            f"{claim}, which this version cannot train yet: they stay behind, and the config of {recipe.output} claims "
+            "none; keep the original to graft them back"
+        )
+    if recipe.trunk and is_adapter(recipe.trunk) and recipe.init_from != recipe.trunk:
+        yield f'the heads in {recipe.trunk} are not used; to train them further, give init_from = "{recipe.trunk}"'
+    if joint and trunk.is_recurrent:
+        yield "this family trains, but cannot be decoded here yet: foretell load and generate will refuse the result"
+    if joint and any(
+        getattr(trunk.config, name, None) for name in ("num_local_experts", "num_experts", "n_routed_experts")
+    ):
+        yield "experts are routed without a balancing loss; watch that they do not fall out of use"
+    if not is_tensorboard_available():
+        yield "TensorBoard is not installed (pip install tensorboard): figures go to metrics.jsonl alone"
