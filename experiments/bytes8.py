@@ -15,7 +15,7 @@ def main() -> None:
     """Train both, decode held-out functions."""
     rows = []
     for name, changes in (("ntp", {"heads": None}), ("8 bytes", {})):
-        report = trained(variant("../recipes/bytes-8.toml", f"bytes8-{name[0]}", **changes))
+        report = trained(variant("../recipes/bytes-8.toml", f"bytes8-{name[0]}", train={"max_steps": 300}, **changes))
         model = foretell.load(report["output"])
         decoded = served(model, function_heads(), 0 if model.heads is None else 7)
         rows.append(

@@ -10,7 +10,7 @@ from source_code import function_heads
 
 import foretell
 
-LAMBDAS = (0.01, 0.1, 0.3, 1.0, 10.0)
+LAMBDAS = (0.01, 0.3, 10.0)
 
 
 def main() -> None:

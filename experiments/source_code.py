@@ -49,11 +49,11 @@ def main() -> None:
             reports[kind] = trained(recipe)
             runs.append(figures(kind, seed, recipe.train.max_steps, reports[kind]))
         costs = costs or step_costs({kind: report["output"] for kind, report in reports.items()})
-        for kind in ("parallel", "sequential"):
-            steps = round(recipe.train.max_steps * costs[kind])
-            name = f"code-ntp-as-{kind}-{seed}"
-            longer = variant("source_code.toml", name, heads=None, train={"seed": seed, "max_steps": steps})
-            runs.append(figures(f"ntp, compute of {kind}", seed, steps, trained(longer)))
+        steps = round(recipe.train.max_steps * costs["sequential"])
+        longer = variant(
+            "source_code.toml", f"code-longer-{seed}", heads=None, train={"seed": seed, "max_steps": steps}
+        )
+        runs.append(figures("ntp, compute of sequential", seed, steps, trained(longer)))
         write(options.name, {"step_costs": costs, "runs": runs})
     print("a step's time over that of plain training:", costs)
     show([{k: v for k, v in run.items() if k != "texts"} for run in runs])

@@ -17,7 +17,6 @@ KINDS = {
     "one depth": HeadsConfig(unrolled=True, num_depths=1),
     "two depths": HeadsConfig(unrolled=True, num_depths=2),
     "three depths": HeadsConfig(unrolled=True, num_depths=3),
-    "three blocks": HeadsConfig(unrolled=False, num_depths=3),
 }
 
 

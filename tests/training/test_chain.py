@@ -26,8 +26,9 @@ def test_chains_are_counted_as_by_hand() -> None:
             earlier = range(1, depth)
             shown = all(token_ids_BT[b, i + m + 1] == argmax_BT[b, i + m] for m in earlier)
             shown &= all(bool(supervised_BT[b, i + m + 1]) for m in earlier)
+            shown &= all(bool(drafts_KBT[m - 1, b, i] == argmax_BT[b, i + m]) for m in earlier)
             num_chain += shown
-            num_chained += shown and all(drafts_KBT[m - 1, b, i] == argmax_BT[b, i + m] for m in (*earlier, depth))
+            num_chained += shown and bool(drafts_KBT[depth - 1, b, i] == argmax_BT[b, i + depth])
         assert found == [num_chain, num_chained]
         assert 0 < num_chained < num_chain
 

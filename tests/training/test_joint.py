@@ -13,7 +13,7 @@ from safetensors.torch import load_file
 
 import foretell
 from foretell.errors import CheckpointError, ForetellError, UsageError
-from foretell.training import mtp_trainer, trainer
+from foretell.training import run_log, trainer
 from foretell.training.gradient_check import GradientCheck
 from foretell.training.recipe import Recipe
 from foretell.training.recipe_file import load_recipe
@@ -138,7 +138,7 @@ def test_resumed_is_uninterrupted(scratch: Recipe, tmp_path: Path, monkeypatch: 
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(mtp_trainer.JsonlMetrics, "on_step_end", stop, raising=False)
+        patch.setattr(run_log.JsonlMetrics, "on_step_end", stop, raising=False)
         with pytest.raises(KeyboardInterrupt):
             train(run)
     report = train(run, resume=True)
@@ -317,9 +317,20 @@ def test_outputs_that_hold_something_else(scratch: Recipe) -> None:
         ('kind = "bytes"', 'kind = "byte"', r":\d+: \[tokenizer\] kind is 'byte'; allowed"),
         ("hidden_size = 32", "hiden_size = 32", r"unknown key 'hiden_size' for llama; did you mean 'hidden_size'"),
         ('model_type = "llama"', 'preset = "2m"', r"preset is '2m'; allowed: 1m"),
-        ('model_type = "llama"', "", r"model_type is None"),
-        ("num_attention_heads = 2", "num_attention_heads = 3", "llama: cannot be built"),
+        ('model_type = "llama"', "", r":\d+: \[model\] preset or model_type missing"),
+        ("num_attention_heads = 2", "num_attention_heads = 3", "llama: these sizes do not go together"),
         ("num_depths = 2", 'kind = "none"\nnum_depths = 2', r'\[heads\] kind = "none" leaves nothing to set'),
+        ("num_hidden_layers = 2", "num_hidden_layers = 0", r":\d+: \[model\] num_hidden_layers is 0; allowed: a whole"),
+        ("max_position_embeddings = 128", "max_position_embeddings = 16", r"max_length is 32; allowed: at most 16"),
+        ("num_depths = 2", "num_depths = 31", r":\d+: \[heads\] num_depths is 31; allowed: at most 30"),
+        ('output = "{folder}/model"', 'output = "{folder}/run"', "output .* is the run_dir too"),
+        ('output = "{folder}/model"', 'output = ""', r":\d+: output is empty; give a folder"),
+        ('output = "{folder}/model"', 'output = "/proc/none/x"', r"output: /proc.* cannot be written to"),
+        (
+            "[train]",
+            '[objective]\ngradient_share_steps = 2\n[train]\nsharding = "fsdp"',
+            r":\d+: \[objective\] gradient_share_steps is 2; allowed: 0",
+        ),
         ("batch_rows = 4", "cache_states = true", r"cache_states is True; allowed: false"),
         ("[model]", 'trunk = "demo"\n[model]', r":\d+: trunk or \[model\]: both are given"),
     ],

@@ -52,16 +52,19 @@ def test_mixed_heads() -> None:
     heads = scripted_heads(script_trunk(ALPHABET), "mixed", wrong_after=encode("cdjrstx"))
     report = probe(heads, records({"prompt_token_ids": [], "token_ids": encode(ALPHABET)}))
     right = [letter not in "cdjrstx" for letter in ">abcdefghijklmnopqrstuvwxyz"] + [True]  # by token index
+    chained = 1.0
     for k, depth in enumerate(report.depths, start=1):
         positions = range(28 - k - 1)
-        assert depth.num_positions == depth.num_chained_positions == len(positions)
+        assert depth.num_positions == len(positions)
         assert depth.agreement == pytest.approx(sum(right[i + k] for i in positions) / len(positions))
-        chained = sum(all(right[i + 1 : i + k + 1]) for i in positions)
-        assert depth.chained == pytest.approx(chained / len(positions))
+        reached = [i for i in positions if all(right[i + 1 : i + k])]
+        chained *= sum(right[i + k] for i in reached) / len(reached)
+        assert depth.num_chained_positions == len(reached)
+        assert depth.chained == pytest.approx(chained)
 
 
 def by_hand(heads: Any, documents: list[Document]) -> list[tuple[int, int, int, int]]:
-    """Per depth: positions, agreed, chain positions, chained; token by token on unpacked documents."""
+    """Per depth: positions, agreed, chains that come as far, accepted ones; token by token on unpacked documents."""
     counts = [[0, 0, 0, 0] for _ in range(heads.config.num_depths)]
     for document in documents:
         ids = torch.tensor([document.token_ids])
@@ -84,7 +87,7 @@ def by_hand(heads: Any, documents: list[Document]) -> list[tuple[int, int, int, 
                 )
                 counts[k - 1][0] += 1
                 counts[k - 1][1] += agreed[-1]
-                counts[k - 1][2] += on_path
+                counts[k - 1][2] += on_path and all(agreed[:-1])
                 counts[k - 1][3] += on_path and all(agreed)
     return [tuple(c) for c in counts]  # type: ignore[misc]
 
@@ -95,9 +98,9 @@ def as_counts(report: ProbeReport) -> list[tuple[int, int, int, int]]:
             d.num_positions,
             round(d.agreement * d.num_positions),
             d.num_chained_positions,
-            round(d.chained * d.num_chained_positions),
+            round(d.chained / before * d.num_chained_positions),
         )
-        for d in report.depths
+        for d, before in zip(report.depths, [1.0, *(d.chained for d in report.depths)], strict=False)
     ]
 
 

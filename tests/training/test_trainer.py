@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 from foretell.checkpoints.adapter import load_adapter
 from foretell.errors import CheckpointError, DataError, ForetellError, UsageError
-from foretell.training import arguments, mtp_trainer, start, trainer
+from foretell.training import arguments, run_log, start, trainer
 from foretell.training.recipe import Recipe
 from foretell.training.trainer import TrainReport, train
 from tests.training.runs import (
@@ -147,7 +147,7 @@ def test_a_stopped_run_goes_on_as_if_it_had_not(
             raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(mtp_trainer.JsonlMetrics, event, stop, raising=False)
+        patch.setattr(run_log.JsonlMetrics, event, stop, raising=False)
         with pytest.raises(Stopped):
             train(recipe)
     assert not Path(recipe.output).exists()
@@ -170,7 +170,7 @@ def stop_at(monkeypatch: pytest.MonkeyPatch, recipe: Recipe, step: int) -> None:
             raise Stopped
 
     with monkeypatch.context() as patch:
-        patch.setattr(mtp_trainer.JsonlMetrics, "on_step_end", stop, raising=False)
+        patch.setattr(run_log.JsonlMetrics, "on_step_end", stop, raising=False)
         with pytest.raises(Stopped):
             train(recipe)
 
@@ -381,7 +381,7 @@ def test_checkpoints_of_an_earlier_run(recipe: Recipe) -> None:
 
 
 def test_states_that_do_not_fit_the_disk(monkeypatch: pytest.MonkeyPatch, recipe: Recipe) -> None:
-    monkeypatch.setattr(trainer, "room_for", lambda folder, num_bytes, reserve=True: reserve)
+    monkeypatch.setattr(start, "room_for", lambda folder, num_bytes, reserve=True: reserve)
     with pytest.raises(UsageError, match=r"cache_states is true, and the states take 0\.0 GB.*not have free"):
         train(change(recipe, cache_states=True))
     assert not (Path(recipe.run_dir) / "cache").exists()

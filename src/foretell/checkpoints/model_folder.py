@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import re
+import shutil
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -71,6 +72,8 @@ def write_model(
             model.save_pretrained(folder, state_dict=weights)
         finally:
             model.config = kept
+        for file in folder.glob("*.safetensors"):
+            shutil.copymode(folder / "config.json", file)  # safetensors lets only the owner read
         if trunk.tokenizer is not None:
             trunk.tokenizer.save_pretrained(folder)
     if heads is not None:

@@ -67,6 +67,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SamplingError as error:
         return _fail(f"--{error.field.replace('_', '-')}: {error.message}", error.exit_code, debug)
     except ForetellError as error:
+        if os.environ.get("RANK", "0") != "0":  # under torchrun every process finds the same: the first one says it
+            return error.exit_code
         return _fail(str(error), error.exit_code, debug)
     except BrokenPipeError:
         # The reader has gone (foretell ... | head). Nothing may be flushed into the pipe at exit.

@@ -25,7 +25,9 @@ def probe(
     data: Annotated[
         list[Path],
         Parameter(
-            consume_multiple=True, negative=(), help='JSONL files: what foretell distill writes, or a "text" a line.'
+            consume_multiple=True,
+            negative=(),
+            help='JSONL files: what foretell distill writes, chats ("messages"), or a "text" a line.',
         ),
     ],
     heads: Heads = None,
@@ -81,13 +83,17 @@ def print_depths(console: Console, report: dict[str, Any]) -> None:
     console.print(f"mean acceptance length to expect at depth {len(report['depths'])}: {length}")
 
 
+_FORMS = {"token_ids", "messages", "completion", "text"}
+"""What a record may hold (training/documents), looked at before the model is loaded."""
+
+
 def _read(files: Sequence[Path]) -> list[tuple[str, int, dict[str, Any]]]:
     from foretell.training.jsonl import read_jsonl
 
     records = []
     for file in files:
         for number, record in read_jsonl(file):
-            if not isinstance(record.get("token_ids"), list) and not isinstance(record.get("text"), str):
-                raise DataError('needs "token_ids" (made by foretell distill) or "text"', file, number)
+            if not _FORMS & record.keys():
+                raise DataError(f"needs one of {', '.join(sorted(_FORMS))}", file, number)
             records.append((str(file), number, record))
     return records

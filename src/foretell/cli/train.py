@@ -42,6 +42,8 @@ def train(
     if loaded.trunk:
         check_model(loaded.trunk, loaded.init_from or None)
 
+    from transformers.trainer_utils import get_last_checkpoint
+
     from foretell.training.trainer import train as run
 
     bar = progress()
@@ -64,6 +66,10 @@ def train(
         # The Trainer prints its log lines to standard output, which is for results here.
         with contextlib.redirect_stdout(sys.stderr):
             report = run(loaded, resume=resume, overwrite=overwrite, on_progress=show).as_dict()
+    except KeyboardInterrupt:
+        if is_main and (last := get_last_checkpoint(loaded.run_dir) if Path(loaded.run_dir).is_dir() else None):
+            note(f"stopped; go on from {last} with --resume")
+        raise
     finally:
         bar.stop()
     if not is_main:
@@ -72,9 +78,9 @@ def train(
     if report["resumed_at"]:
         steps += f" ({report['resumed_at']:,} of them done before)"
     loss = "" if report["mean_loss"] is None else f", training loss {report['mean_loss']:.3f}"
-    note(
-        f"{steps}, {report['num_train_tokens']:,} training tokens, {report['train_s']:.0f} s{loss}: {report['output']}"
-    )
+    part = report["data"]["training"]
+    corpus = f"{part['num_documents']:,} documents of {part['num_tokens']:,} tokens"
+    note(f"{steps} over {corpus}, {report['train_s']:.0f} s{loss}: {report['output']}")
     held_out = report["held_out"]
     if held_out.get("depths"):
         print_depths(results(), held_out)

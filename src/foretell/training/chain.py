@@ -1,7 +1,8 @@
 """Chained acceptance, estimated from texts: how often depths 1..k would all be accepted in a greedy chain.
 
-Counted where the text itself follows the trunk's argmax up to there, since only there the text shows what the chain
-would have read.
+It is the product over j = 1..k of the share of chains that, having come as far as depth j, are accepted there. Counted
+where the text itself follows the trunk's argmax up to there, since only there the text shows what the chain would have
+read; those are the easier places of a text that the trunk did not write, so there the estimate is high.
 """
 
 from __future__ import annotations
@@ -21,14 +22,14 @@ class Chain:
         self._depth = 0
 
     def extend(self, valid_BT: torch.Tensor, agreed_N: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The next depth: which of its valid positions agreed -> positions with a chain, those accepted up to here."""
+        """The next depth: which of its valid positions agreed -> chains that come as far, those of them accepted."""
         self._depth += 1
         agreed_BT = torch.zeros_like(self._accepted_BT)
         agreed_BT[valid_BT] = agreed_N
-        self._accepted_BT = self._accepted_BT & agreed_BT
+        before_BT, self._accepted_BT = self._accepted_BT, self._accepted_BT & agreed_BT
         on_path_BT = self._on_path_BT & valid_BT  # at every depth: a chain begins where its first token is a target
         # Depth k+1 at i reads token i+k+1: the text must have taken the trunk's choice at i+k.
         shifted_BT = torch.zeros_like(self._follows_BT)
         shifted_BT[:, : -self._depth] = self._follows_BT[:, self._depth :]
         self._on_path_BT = on_path_BT & shifted_BT
-        return on_path_BT.sum(), (self._accepted_BT & on_path_BT).sum()
+        return (before_BT & on_path_BT).sum(), (self._accepted_BT & on_path_BT).sum()

@@ -29,7 +29,7 @@ def read_jsonl(path: str | Path) -> Iterator[tuple[int, dict[str, Any]]]:
 def parse_line(line: bytes, path: Path, number: int) -> dict[str, Any]:
     """One line as a record; raises DataError where it is no JSON object in UTF-8."""
     try:
-        record = json.loads(line.decode())
+        record = json.loads(line.decode("utf-8-sig"))
     except UnicodeDecodeError as error:
         raise DataError(f"not UTF-8 ({error.reason}, byte {error.start}); save it as UTF-8", path, number) from error
     except ValueError as error:

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import Trainer, TrainerCallback
+from transformers import ProgressCallback, Trainer
 
 from foretell.errors import ForetellError
 from foretell.models.shards import whole
 from foretell.training.gradient_check import GradientCheck
 from foretell.training.optimizer_state import load_state_by_name, read_state, state_by_name
 from foretell.training.recipe import TrainConfig
+from foretell.training.run_log import StepLines
 from foretell.training.sharding import shard
 from foretell.training.targets import count_valid
 from foretell.training.training_model import TrainingModel
@@ -33,6 +33,8 @@ class MTPTrainer(Trainer):
         self, model: TrainingModel, config: TrainConfig, save: Callable[[Path, bool], None], **kwargs: Any
     ) -> None:
         super().__init__(model=model, **kwargs)
+        self.remove_callback(ProgressCallback)
+        self.add_callback(StepLines)
         self._config = config
         self._save_weights = save
         self._norms: dict[str, float] = {}
@@ -117,6 +119,9 @@ class MTPTrainer(Trainer):
             means = self.model.meter.take(
                 lambda sums: self.accelerator.reduce(sums.to(self.args.device).float()) if several else sums
             )
+            for depth in range(2, self.model.num_depths + 1):  # shares of the chains that come as far, multiplied up
+                if f"chained_{depth}" in means:
+                    means[f"chained_{depth}"] *= means.get(f"chained_{depth - 1}", 0.0)
             logs = {**logs, **self._norms, **means}
         super().log(logs, *args, **kwargs)
 
@@ -142,16 +147,3 @@ class MTPTrainer(Trainer):
 def _inner(optimizer: Any) -> torch.optim.Optimizer:
     """The optimizer inside accelerate's wrapper."""
     return getattr(optimizer, "optimizer", optimizer)
-
-
-class JsonlMetrics(TrainerCallback):
-    """Appends every log line to ``metrics.jsonl``."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, float] | None = None, **_: Any) -> None:
-        """One line: the step, and what the Trainer logs."""
-        if state.is_world_process_zero:
-            with self.path.open("a", encoding="utf-8") as sink:
-                sink.write(json.dumps({"step": state.global_step, **(logs or {})}) + "\n")

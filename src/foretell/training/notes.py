@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from transformers.integrations import is_tensorboard_available
 
-from foretell.checkpoints.adapter_config import is_adapter
+from foretell.checkpoints.adapter_config import is_adapter, read_adapter_config
 from foretell.checkpoints.native import claimed_heads
 from foretell.models.trunk import Trunk
 from foretell.training.recipe import Recipe
@@ -22,6 +22,8 @@ def notes(recipe: Recipe, trunk: Trunk) -> Iterator[str]:
         )
     if recipe.trunk and is_adapter(recipe.trunk) and recipe.init_from != recipe.trunk:
         yield f'the heads in {recipe.trunk} are not used; to train them further, give init_from = "{recipe.trunk}"'
+    if recipe.init_from and read_adapter_config(recipe.init_from).trunk.fingerprint != trunk.fingerprint():
+        yield f"the heads in {recipe.init_from} were trained against another trunk; they are trained for this one now"
     if joint and trunk.is_recurrent:
         yield "this family trains, but cannot be decoded here yet: foretell load and generate will refuse the result"
     if joint and any(

@@ -43,7 +43,7 @@ class DepthLoss:
     """Sums over the valid positions of one depth; depth 0 is the trunk itself, which always agrees and has no chain.
 
     ``num_agreed`` drafts equal the trunk's argmax, ``num_correct`` the data's token; ``num_chained`` of ``num_chain``
-    positions have a chain accepted up to here (see chain). ``loss_sum`` carries the gradient of states alone.
+    chains that come as far are accepted here (see chain). ``loss_sum`` carries the gradient of states alone.
     """
 
     loss_sum: torch.Tensor

@@ -25,7 +25,7 @@ class DepthReport:
     """One depth's shares of positions. ``agreement``: the draft equals the trunk's argmax.
 
     ``overlap``: mean of sum min(p, q), what sampling at temperature 1 would accept. ``chained``: depths 1..k all
-    accepted in a greedy chain (see chain), counted where the text shows it. A share of no positions is None.
+    accepted in a greedy chain, estimated (see chain) from ``num_chained_positions``. A share of no positions is None.
     """
 
     depth: int
@@ -92,7 +92,11 @@ def probe_documents(
         _probe_batch(heads, _batch(heads, rows, part), tallies)
         if on_progress:
             on_progress(part.stop, len(rows))
-    depths = [t.report(k) for k, t in enumerate(tallies, start=1)]
+    depths: list[DepthReport] = []
+    chained_before: float | None = 1.0
+    for depth, tally in enumerate(tallies, start=1):
+        depths.append(tally.report(depth, chained_before))
+        chained_before = depths[-1].chained
     chained = [d.chained for d in depths if d.chained is not None]
     return ProbeReport(depths, 1 + sum(chained) if len(chained) == len(depths) else None)
 
@@ -105,14 +109,15 @@ class _Tally:
     num_chain_positions: int = 0
     num_chained: int = 0
 
-    def report(self, depth: int) -> DepthReport:
+    def report(self, depth: int, chained_before: float | None) -> DepthReport:
+        here = 0.0 if chained_before == 0 else _share(self.num_chained, self.num_chain_positions)
         return DepthReport(
             depth,
             self.num_positions,
             _share(self.num_agreed, self.num_positions),
             _share(self.overlap_sum, self.num_positions),
             self.num_chain_positions,
-            _share(self.num_chained, self.num_chain_positions),
+            None if here is None or chained_before is None else chained_before * here,
         )
 
 

@@ -23,6 +23,9 @@ def check(recipe: Recipe, place: Place) -> None:
 def _check_trunk(recipe: Recipe, place: Place) -> None:
     """A trunk is loaded or made, and what trains is said without a contradiction."""
     train = recipe.train
+    for name in ("output", "run_dir"):
+        if not getattr(recipe, name):
+            raise UsageError(f"{place.of('', name)}: {name} is empty; give a folder")
     if bool(recipe.trunk) == (recipe.model is not None):
         both = (
             "both are given; take out one"
@@ -66,6 +69,12 @@ def _check_data(recipe: Recipe, place: Place) -> None:
     )
     if data.held_out_files and place.has("data", "held_out"):
         raise UsageError(f"{place.of('data', 'held_out')}: [data] held_out or held_out_files: take out one")
+
+    if recipe.heads is not None and recipe.heads.num_depths > data.max_length - 2:
+        depths = recipe.heads.num_depths
+        place.need(
+            False, "heads", "num_depths", depths, f"at most {data.max_length - 2}, since rows are max_length long"
+        )
 
 
 def _check_tokenizer(recipe: Recipe, place: Place) -> None:

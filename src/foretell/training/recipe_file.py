@@ -60,6 +60,10 @@ def load_recipe(path: str | Path) -> Recipe:
     values.setdefault("run_dir", f"runs/{path.stem}")
     recipe = _build(Recipe, values, place)
     check(recipe, place)
+    if recipe.model is not None:
+        from foretell.training.scratch import check_model  # slow to import, and seldom needed
+
+        check_model(recipe.model, place)
     return recipe
 
 
@@ -89,14 +93,18 @@ def _build(kind: type[T], values: dict[str, Any], place: Place, section: str = "
     try:
         return kind(**values)
     except ForetellError as error:
-        raise UsageError(f"{place.of(section)}:{table} {error}") from error
+        raise UsageError(f"{place.of(section)}:{table} {str(error).removeprefix('heads: ')}") from error
 
 
 def _allowed(section: str, key: str, kind: str) -> str:
     """A field's type in words."""
     if (section, key) == ("heads", "kind"):
         kind = kind.replace("]", ", 'none']")
-    words = {"tuple[str, ...]": "a list of strings", "tuple[float, ...]": "a list of numbers"}
+    words = {
+        "tuple[str, ...]": "a list of strings",
+        "tuple[float, ...]": "a list of numbers",
+        "tuple[Boundary, ...]": "a list of 'trunk', 'embedding', 'output'",
+    }
     return words.get(kind, re.sub(r"Literal\[([^\]]*)\]", r"\1", kind))
 
 

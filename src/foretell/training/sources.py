@@ -35,9 +35,18 @@ class Record:
 def check_files(files: Sequence[str]) -> None:
     """Raise DataError for the first file that is missing or of an unknown kind, before any is read."""
     for file in files:
+        if Path(file).is_dir():
+            raise DataError("is a folder; name its files here, or give it under texts", file)
         if not Path(file).is_file():
             raise DataError("no such file; give the path of a data file, or a folder under texts", file)
         _reader(file)
+
+
+def check_sources(config: DataConfig) -> None:
+    """``check_files`` of all that a recipe names, and of its folders and globs: one file at least in each."""
+    check_files([*config.files, *config.held_out_files])
+    for _ in text_files(config):
+        pass
 
 
 def file_records(files: Sequence[str], text_field: str = "text") -> Iterator[Record]:

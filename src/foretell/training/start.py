@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,17 +12,18 @@ import torch
 
 from foretell.checkpoints.adapter import StaleHeadsWarning, load_adapter
 from foretell.checkpoints.load import load_trunk
-from foretell.errors import UsageError
+from foretell.errors import CheckpointError, UsageError
 from foretell.models.build import build_heads
 from foretell.models.heads import Heads
 from foretell.models.support import decoder_layers
 from foretell.models.trunk import Trunk
 from foretell.training.corpus_texts import corpus_texts
-from foretell.training.data import RunData
+from foretell.training.data import Progress, RunData
 from foretell.training.draft_vocab import choose_draft_vocab, count_tokens
+from foretell.training.processes import processes
 from foretell.training.recipe import Recipe, TokenizerConfig
 from foretell.training.scratch import new_trunk
-from foretell.training.states import StateCache
+from foretell.training.states import StateCache, room_for
 from foretell.training.streamed_rows import StreamedRows
 from foretell.training.tokenizer import make_tokenizer
 
@@ -30,7 +33,8 @@ def starting_trunk(recipe: Recipe, checkpoint: Path | None, dtype: str) -> Trunk
     joint = recipe.train.trunk == "joint"
     device = "cuda" if torch.cuda.is_available() else "cpu"
     if joint and checkpoint is not None:
-        trunk = load_trunk(checkpoint, "float32", device, for_training=True)
+        with _or_the_one_before(checkpoint):
+            trunk = load_trunk(checkpoint, "float32", device, for_training=True)
     elif recipe.model is not None:
         config = recipe.tokenizer or TokenizerConfig()
         tokenizer = make_tokenizer(config, corpus_texts(recipe.data))
@@ -49,6 +53,33 @@ def starting_trunk(recipe: Recipe, checkpoint: Path | None, dtype: str) -> Trunk
     return trunk
 
 
+def starting_cache(recipe: Recipe, trunk: Trunk, data: RunData, say: Progress) -> StateCache | None:
+    """The frozen trunk's states on disk, computed as far as they are not there; None where the recipe wants none."""
+    wanted, folder = recipe.train.cache_states, Path(recipe.run_dir) / "cache"
+    if not wanted or recipe.train.trunk == "joint":
+        return None
+    several = processes().num_processes > 1
+    below = recipe.heads is not None and recipe.heads.hidden_source == "below"
+    if data.packed is None or several or below:
+        if wanted == "auto":
+            return None
+        why = (
+            "data is streamed" if data.packed is None else "several processes train" if several else "heads read below"
+        )
+        raise UsageError(f'[train] cache_states is true, which does not go where {why}; give "auto" or false')
+    size = StateCache.num_bytes(trunk, data.packed)
+    if wanted == "auto" and not (recipe.train.epochs > 1 and room_for(folder, size)):
+        return None
+    if not room_for(folder, size, reserve=False):
+        raise UsageError(
+            f"[train] cache_states is true, and the states take {size / 1e9:.1f} GB, which the disk of {folder} does "
+            'not have free; give cache_states = "auto" or false, or a run_dir on another disk'
+        )
+    cache = StateCache(folder, trunk, data.packed)
+    cache.fill(on_progress=lambda done, total: say("computing trunk states", done, total))
+    return cache
+
+
 def starting_heads(
     recipe: Recipe, trunk: Trunk, data: RunData, cache: StateCache | None, checkpoint: Path | None
 ) -> Heads | None:
@@ -56,7 +87,7 @@ def starting_heads(
     if recipe.heads is None:
         return None
     if checkpoint is not None or recipe.init_from:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), _or_the_one_before(checkpoint):
             warnings.simplefilter("ignore", StaleHeadsWarning)  # they are about to be trained for this trunk
             heads = load_adapter(trunk, checkpoint or recipe.init_from, torch.float32)
     else:
@@ -70,6 +101,19 @@ def starting_heads(
     heads.float().requires_grad_(True).train()
     heads.checkpointing = recipe.train.checkpointing
     return heads
+
+
+@contextmanager
+def _or_the_one_before(checkpoint: Path | None) -> Iterator[None]:
+    """Say what to do where a checkpoint to go on from is damaged."""
+    try:
+        yield
+    except CheckpointError as error:
+        if checkpoint is None:
+            raise
+        raise CheckpointError(
+            f"{error} Delete {checkpoint} to go on from the checkpoint before, or give --overwrite to begin anew"
+        ) from error
 
 
 def _token_counts(trunk: Trunk, data: RunData, cache: StateCache | None) -> torch.Tensor:

@@ -2,39 +2,39 @@
 
 from __future__ import annotations
 
+import errno
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import torch
 
-from foretell.checkpoints.adapter import check_target, read_adapter_config, save_adapter, write_adapter
+from foretell.checkpoints.adapter import read_adapter_config
 from foretell.checkpoints.files import read_json
-from foretell.checkpoints.model_folder import check_model_target, save_model, write_model
-from foretell.errors import DataError, UsageError
+from foretell.errors import CheckpointError, DataError, UsageError
 from foretell.models.trunk import Trunk
 from foretell.training import run_dir as runs
-from foretell.training.arguments import check_batch_rows, computes_in_bf16, training_arguments
-from foretell.training.data import RunData, read_data
+from foretell.training.arguments import computes_in_bf16, training_arguments
+from foretell.training.data import Progress, RunData, read_data
 from foretell.training.evaluate import evaluate
-from foretell.training.mtp_trainer import JsonlMetrics, MTPTrainer
+from foretell.training.mtp_trainer import MTPTrainer
 from foretell.training.notes import notes
 from foretell.training.objective_checks import check_weights
+from foretell.training.output import claim, write_checkpoint, write_output
 from foretell.training.packing import Row
 from foretell.training.processes import processes
 from foretell.training.recipe import Recipe
 from foretell.training.report import TrainReport
 from foretell.training.rows import RowsDataset, RowStream, collate
+from foretell.training.run_log import JsonlMetrics
 from foretell.training.sharding import use_outside
-from foretell.training.start import starting_heads, starting_trunk
-from foretell.training.states import StateCache, room_for
+from foretell.training.sources import check_sources
+from foretell.training.start import starting_cache, starting_heads, starting_trunk
+from foretell.training.states import StateCache
 from foretell.training.streamed_rows import StreamedRows
 from foretell.training.targets import count_valid
 from foretell.training.training_model import TrainingModel
-
-Progress = Callable[[str, int, int], None]
 
 
 def train(
@@ -47,23 +47,39 @@ def train(
     Started by torchrun or accelerate, every process calls this; the main one alone writes and reports.
     """
     say = on_progress or (lambda stage, done, total: None)
-    checkpoint = _claim(recipe, resume, overwrite)
+    if resume and overwrite:
+        raise UsageError("resume goes on with the run that is there, overwrite begins anew: give one of them")
+    try:
+        return _train(recipe, resume, overwrite, say)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EACCES, errno.EROFS, errno.EDQUOT):
+            raise
+        raise CheckpointError(
+            f"{error.filename or recipe.run_dir}: cannot be written ({error.strerror}); make room or choose another "
+            "run_dir and output, then go on from the last whole checkpoint with --resume"
+        ) from error
+
+
+def _train(recipe: Recipe, resume: bool, overwrite: bool, say: Progress) -> TrainReport:
+    checkpoint = claim(recipe, resume, overwrite)
+    check_sources(recipe.data)
     processes().wait_for_everyone()  # none may write before all have looked
     if resume and checkpoint is None:
         say(f"no checkpoint in {recipe.run_dir}: training begins anew", 1, 1)
     recipe, trunk, data = _prepare(recipe, checkpoint, say)
     targets_by_depth = _targets(recipe, data)
+    recipe = _with_batches_that_fit(recipe, data, say)
     resumed_at, end = _steps_of(checkpoint)
     _open_run(recipe, trunk, data, resumed_at if checkpoint else None, begin=False)
     with ExitStack() as stack:
-        cache = _cache(recipe, trunk, data, say)
+        cache = starting_cache(recipe, trunk, data, say)
         if cache:
             stack.enter_context(closing(cache))
         heads = starting_heads(recipe, trunk, data, cache, checkpoint)
         joint, bf16 = recipe.train.trunk == "joint", computes_in_bf16(recipe)
         model = TrainingModel(trunk, heads, recipe.objective, train_trunk=joint, bf16=bf16)
         say(_what_is_trained(model), 1, 1)
-        report = TrainReport(recipe.output, data.counts.as_dict(), targets_by_depth, resumed_at, resumed_at)
+        report = TrainReport(recipe.output, {}, targets_by_depth, resumed_at, resumed_at)
         if checkpoint and resumed_at >= end:
             say(f"all {end:,} steps are done", 1, 1)
         else:
@@ -73,6 +89,7 @@ def train(
             result = trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             report.train_s = time.perf_counter() - started
             report.num_steps, report.mean_loss = trainer.state.global_step, result.training_loss
+    report.data = data.counts.as_dict()
     model.eval()
     use_outside(model)
     if data.held_out:
@@ -80,7 +97,7 @@ def train(
         report.held_out = evaluate(trunk, heads, data.held_out, recipe.data, bf16, language_model=joint)
     if report.num_steps == resumed_at and Path(recipe.output).is_dir():
         return report  # it is there, with the record of the run that made it
-    _write_output(recipe, model, report, replace_it=overwrite or resume)
+    write_output(recipe, model, report, replace_it=overwrite or resume)
     return report
 
 
@@ -107,30 +124,33 @@ def _prepare(recipe: Recipe, checkpoint: Path | None, say: Progress) -> tuple[Re
     return recipe, trunk, read_data(recipe.data, trunk, folder, say, from_scratch, recipe.train.seed)
 
 
-def _claim(recipe: Recipe, resume: bool, overwrite: bool) -> Path | None:
-    """The checkpoint to go on from; refuses what is in the way of output and run folder before any work."""
-    output = Path(recipe.output)
-    if output.exists() and not (overwrite or resume):
-        raise UsageError(f"output {output} exists; choose another output, or give --overwrite to replace it")
-    check = check_model_target if recipe.train.trunk == "joint" else check_target
-    check(output, overwrite or resume)
-    check_batch_rows(recipe, processes().num_processes)
-    return runs.find_checkpoint(recipe, resume, overwrite)
-
-
 def _targets(recipe: Recipe, data: RunData) -> list[int]:
     """Tokens that each depth learns to predict, once over the data, the trunk's own first; empty where it streams."""
     if isinstance(data.rows, StreamedRows):
         return []
     num_depths = 0 if recipe.heads is None else recipe.heads.num_depths
-    counts_R = [_count(data.rows.row(r), num_depths) for r in range(len(data.rows))]
-    counts = torch.stack(counts_R).sum(0).tolist() if counts_R else [0]
-    if not any(counts if recipe.train.trunk == "joint" else counts[1:]):
+    zero = torch.zeros(num_depths + 1, dtype=torch.long)
+    counts = sum((_count(data.rows.row(r), num_depths) for r in range(len(data.rows))), zero).tolist()
+    learnt = range(0 if recipe.train.trunk == "joint" else 1, len(counts))
+    if empty := [depth for depth in learnt if not counts[depth]]:
         raise DataError(
-            "nothing to learn: no document has a token to predict at any depth",
+            "nothing to learn: every document is too short, or holds no token to predict, at depth "
+            + ", ".join(map(str, empty)),
             ", ".join(recipe.data.files + recipe.data.texts),
         )
     return counts
+
+
+def _with_batches_that_fit(recipe: Recipe, data: RunData, say: Progress) -> Recipe:
+    """A batch holds no more rows than there are."""
+    if isinstance(data.rows, StreamedRows):
+        return recipe
+    deal = processes().num_processes
+    most = -(-len(data.rows) // deal) * deal
+    if recipe.train.batch_rows <= most:
+        return recipe
+    say(f"the data fills {len(data.rows):,} rows: batch_rows = {most} in place of {recipe.train.batch_rows}", 1, 1)
+    return replace(recipe, train=replace(recipe.train, batch_rows=most))
 
 
 def _count(row: Row, num_depths: int) -> torch.Tensor:
@@ -173,7 +193,7 @@ def _trainer(recipe: Recipe, model: TrainingModel, data: RunData, cache: StateCa
     return MTPTrainer(
         model,
         recipe.train,
-        lambda folder, is_main: _write_checkpoint(model, folder, is_main),
+        lambda folder, is_main: write_checkpoint(model, folder, is_main),
         args=training_arguments(recipe, run_dir, processes().num_processes),
         train_dataset=RowStream(rows)
         if isinstance(rows, StreamedRows)
@@ -181,53 +201,3 @@ def _trainer(recipe: Recipe, model: TrainingModel, data: RunData, cache: StateCa
         data_collator=collate,
         callbacks=[JsonlMetrics(run_dir / "metrics.jsonl")],
     )
-
-
-def _write_checkpoint(model: TrainingModel, folder: Path, is_main: bool) -> None:
-    """Weights in float32, as a folder that ``foretell.load`` reads: a model with its heads, or an adapter."""
-    if is_main:
-        folder.mkdir(parents=True, exist_ok=True)
-    if model.trained_trunk is not None:
-        write_model(model.trunk, model.heads, folder, dtype=torch.float32, is_main=is_main)
-    elif model.heads is not None:
-        write_adapter(model.heads, folder, dtype=torch.float32, is_main=is_main)
-
-
-def _write_output(recipe: Recipe, model: TrainingModel, report: TrainReport, replace_it: bool) -> None:
-    """The main process writes; the others only hand over their parts of split weights."""
-    summary = {**report.as_dict(), "recipe": asdict(recipe)}
-    state = processes()
-    if not state.is_main_process:
-        _write_checkpoint(model, Path(recipe.output), is_main=False)
-    elif model.trained_trunk is not None:
-        dtype = None if recipe.dtype == "auto" else getattr(torch, recipe.dtype)
-        save_model(model.trunk, model.heads, recipe.output, summary, dtype=dtype, overwrite=replace_it)
-    elif model.heads is not None:
-        save_adapter(model.heads, recipe.output, training=summary, overwrite=replace_it)
-    state.wait_for_everyone()
-
-
-def _cache(recipe: Recipe, trunk: Trunk, data: RunData, say: Progress) -> StateCache | None:
-    wanted, folder = recipe.train.cache_states, Path(recipe.run_dir) / "cache"
-    if not wanted or recipe.train.trunk == "joint":
-        return None
-    several = processes().num_processes > 1
-    below = recipe.heads is not None and recipe.heads.hidden_source == "below"
-    if data.packed is None or several or below:
-        if wanted == "auto":
-            return None
-        why = (
-            "data is streamed" if data.packed is None else "several processes train" if several else "heads read below"
-        )
-        raise UsageError(f'[train] cache_states is true, which does not go where {why}; give "auto" or false')
-    size = StateCache.num_bytes(trunk, data.packed)
-    if wanted == "auto" and not (recipe.train.epochs > 1 and room_for(folder, size)):
-        return None
-    if not room_for(folder, size, reserve=False):
-        raise UsageError(
-            f"[train] cache_states is true, and the states take {size / 1e9:.1f} GB, which the disk of {folder} does "
-            'not have free; give cache_states = "auto" or false, or a run_dir on another disk'
-        )
-    cache = StateCache(folder, trunk, data.packed)
-    cache.fill(on_progress=lambda done, total: say("computing trunk states", done, total))
-    return cache
