@@ -172,12 +172,12 @@ def test_a_damaged_tokenizer_is_an_error(folder: Path) -> None:
 
 
 def test_claimed_native_heads_give_one_line(tmp_path: Path) -> None:
-    """Heads that the config announces are not loaded yet; whoever brings an adapter hears nothing of it."""
-    model = tiny_deepseek_v3()
-    model.config.num_nextn_predict_layers = 1
+    """Heads of a family that cannot be read yet; whoever brings an adapter, or wants none, hears nothing of it."""
+    model = tiny_llama()
+    model.config.mtp_num_hidden_layers = 1
     folder = save(model, tmp_path / "m")
-    edit_tensors(folder, lambda t: t | {"model.layers.2.eh_proj.weight": torch.zeros(64, 128)})
-    save_adapter(random_heads(Trunk(tiny_deepseek_v3())), tmp_path / "a")
+    edit_tensors(folder, lambda t: t | {"mtp.fc.weight": torch.zeros(64, 128)})
+    save_adapter(random_heads(Trunk(tiny_llama())), tmp_path / "a")
     with pytest.warns(CheckpointWarning) as caught:
         assert load(folder).heads is None
     assert [str(warning.message) for warning in caught] == [
@@ -187,6 +187,7 @@ def test_claimed_native_heads_give_one_line(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         assert load(folder, heads=tmp_path / "a").heads is not None
+        assert load(folder, heads="none").heads is None
 
 
 def test_native_heads_that_were_lost_are_said_to_be_lost(tmp_path: Path) -> None:

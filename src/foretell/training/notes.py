@@ -8,21 +8,26 @@ from transformers.integrations import is_tensorboard_available
 
 from foretell.checkpoints.adapter_config import is_adapter, read_adapter_config
 from foretell.checkpoints.native import claimed_heads
+from foretell.checkpoints.native_heads import can_load_native
 from foretell.models.trunk import Trunk
-from foretell.training.recipe import Recipe
+from foretell.training.recipe import NATIVE, Recipe
 
 
 def notes(recipe: Recipe, trunk: Trunk) -> Iterator[str]:
     """One line each."""
     joint = recipe.train.trunk == "joint"
     if joint and (claim := claimed_heads(trunk.config.to_dict())).num_layers:
-        yield (
-            f"{claim}, which this version cannot train yet: they stay behind, and the config of {recipe.output} claims "
-            "none; keep the original to graft them back"
-        )
+        if recipe.init_from != NATIVE:
+            can = can_load_native(trunk)
+            way = 'to train them too, give init_from = "native"' if can else "this version cannot read them yet"
+            yield f"{claim}; {way}. They stay behind: keep the original"
+        yield f"the config of {recipe.output} will claim no native MTP layers: its heads are in mtp.safetensors"
     if recipe.trunk and is_adapter(recipe.trunk) and recipe.init_from != recipe.trunk:
         yield f'the heads in {recipe.trunk} are not used; to train them further, give init_from = "{recipe.trunk}"'
-    if recipe.init_from and read_adapter_config(recipe.init_from).trunk.fingerprint != trunk.fingerprint():
+    if (
+        recipe.init_from not in ("", NATIVE)
+        and read_adapter_config(recipe.init_from).trunk.fingerprint != trunk.fingerprint()
+    ):
         yield f"the heads in {recipe.init_from} were trained against another trunk; they are trained for this one now"
     if joint and trunk.is_recurrent:
         yield "this family trains, but cannot be decoded here yet: foretell load and generate will refuse the result"

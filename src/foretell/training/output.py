@@ -15,7 +15,7 @@ from foretell.errors import UsageError
 from foretell.training import run_dir as runs
 from foretell.training.arguments import check_batch_rows
 from foretell.training.processes import processes
-from foretell.training.recipe import Recipe
+from foretell.training.recipe import NATIVE, Recipe
 from foretell.training.report import TrainReport
 from foretell.training.training_model import TrainingModel
 
@@ -38,7 +38,7 @@ def _refuse_same_folders(recipe: Recipe) -> None:
     """Nothing that the run reads, and not its own checkpoints, may be what it replaces at its end."""
     output = Path(recipe.output).resolve()
     for name in ("trunk", "init_from", "run_dir"):
-        if (value := getattr(recipe, name)) and Path(value).resolve() == output:
+        if (value := getattr(recipe, name)) not in ("", NATIVE) and Path(value).resolve() == output:
             raise UsageError(f"output {recipe.output} is the {name} too; choose another output")
 
 

@@ -164,13 +164,19 @@ class TrainConfig:
     seed: int = 0
 
 
+NATIVE = "native"
+"""``init_from``: the heads that a checkpoint of the trunk's family ships with."""
+
+
 @dataclass(frozen=True)
 class Recipe:
     """A whole run. ``trunk`` is loaded, or ``model`` and ``tokenizer`` say how to make one from scratch.
 
     ``output`` becomes an adapter, or with a trained trunk a model folder with its heads in it; ``run_dir`` holds
-    checkpoints, metrics.jsonl and what is cached. ``heads`` None: none, plain next-token training. ``init_from``: an
-    adapter, or a model folder with heads, to continue from; its conventions and draft vocabulary are kept.
+    checkpoints, metrics.jsonl and what is cached. ``heads`` None: none, plain next-token training. ``init_from``: heads
+    to continue from, an adapter, a model folder of ours, or "native" for the MTP layers that the trunk ships with; their
+    conventions and draft vocabulary are kept. ``dtype``: of a frozen trunk, and of a trained one's output ("auto" =
+    float32).
     """
 
     output: str

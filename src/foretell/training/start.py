@@ -12,6 +12,7 @@ import torch
 
 from foretell.checkpoints.adapter import StaleHeadsWarning, load_adapter
 from foretell.checkpoints.load import load_trunk
+from foretell.checkpoints.native_heads import load_native_heads
 from foretell.errors import CheckpointError, UsageError
 from foretell.models.build import build_heads
 from foretell.models.heads import Heads
@@ -21,7 +22,7 @@ from foretell.training.corpus_texts import corpus_texts
 from foretell.training.data import Progress, RunData
 from foretell.training.draft_vocab import choose_draft_vocab, count_tokens
 from foretell.training.processes import processes
-from foretell.training.recipe import Recipe, TokenizerConfig
+from foretell.training.recipe import NATIVE, Recipe, TokenizerConfig
 from foretell.training.scratch import new_trunk
 from foretell.training.states import StateCache, room_for
 from foretell.training.streamed_rows import StreamedRows
@@ -86,7 +87,9 @@ def starting_heads(
     """The heads in float32 with gradients; None where the recipe has none."""
     if recipe.heads is None:
         return None
-    if checkpoint is not None or recipe.init_from:
+    if checkpoint is None and recipe.init_from == NATIVE:
+        heads = load_native_heads(trunk, torch.float32)
+    elif checkpoint is not None or recipe.init_from:
         with warnings.catch_warnings(), _or_the_one_before(checkpoint):
             warnings.simplefilter("ignore", StaleHeadsWarning)  # they are about to be trained for this trunk
             heads = load_adapter(trunk, checkpoint or recipe.init_from, torch.float32)

@@ -12,6 +12,8 @@ import torch
 
 from foretell.checkpoints.adapter import read_adapter_config
 from foretell.checkpoints.files import read_json
+from foretell.checkpoints.native_heads import native_config
+from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError, DataError, UsageError
 from foretell.models.trunk import Trunk
 from foretell.training import run_dir as runs
@@ -24,7 +26,7 @@ from foretell.training.objective_checks import check_weights
 from foretell.training.output import claim, write_checkpoint, write_output
 from foretell.training.packing import Row
 from foretell.training.processes import processes
-from foretell.training.recipe import Recipe
+from foretell.training.recipe import NATIVE, Recipe
 from foretell.training.report import TrainReport
 from foretell.training.rows import RowsDataset, RowStream, collate
 from foretell.training.run_log import JsonlMetrics
@@ -103,10 +105,8 @@ def _train(recipe: Recipe, resume: bool, overwrite: bool, say: Progress) -> Trai
 
 def _prepare(recipe: Recipe, checkpoint: Path | None, say: Progress) -> tuple[Recipe, Trunk, RunData]:
     """Trunk and data, and the recipe with what they settle."""
-    if recipe.init_from:
-        recipe = replace(recipe, heads=read_adapter_config(recipe.init_from).heads)
-        assert recipe.heads is not None
-        check_weights(recipe.objective, recipe.heads.num_depths, recipe.init_from)
+    if recipe.init_from and recipe.init_from != NATIVE:
+        recipe = _with_heads(recipe, read_adapter_config(recipe.init_from).heads)
     dtype = recipe.dtype if recipe.dtype != "auto" else ("bfloat16" if computes_in_bf16(recipe) else "float32")
     say("loading the trunk" if recipe.trunk else "making tokenizer and trunk", 0, 1)
     trunk = starting_trunk(recipe, checkpoint, dtype)
@@ -114,6 +114,8 @@ def _prepare(recipe: Recipe, checkpoint: Path | None, say: Progress) -> tuple[Re
         raise UsageError(
             f"[data] max_length is {recipe.data.max_length}; allowed: at most {trunk.max_positions}, the trunk's window"
         )
+    if recipe.init_from == NATIVE:
+        recipe = _with_heads(recipe, native_config(trunk))
     for note in notes(recipe, trunk):
         say(note, 1, 1)
     if trunk.is_recurrent and recipe.data.packing:
@@ -122,6 +124,12 @@ def _prepare(recipe: Recipe, checkpoint: Path | None, say: Progress) -> tuple[Re
     say("reading data", 0, 1)
     folder, from_scratch = Path(recipe.run_dir) / "data", recipe.model is not None
     return recipe, trunk, read_data(recipe.data, trunk, folder, say, from_scratch, recipe.train.seed)
+
+
+def _with_heads(recipe: Recipe, heads: HeadsConfig) -> Recipe:
+    """The recipe with the heads that its ``init_from`` turned out to hold."""
+    check_weights(recipe.objective, heads.num_depths, recipe.init_from)
+    return replace(recipe, heads=heads)
 
 
 def _targets(recipe: Recipe, data: RunData) -> list[int]:
