@@ -1,4 +1,4 @@
-"""Native heads of families whose MTP layers transformers itself can read (DeepSeek-V3, GLM-4.5, Mellum): ours from theirs.
+"""Native heads of families whose MTP layers transformers itself can read (DeepSeek-V3, GLM-4.5, Mellum), as ours.
 
 transformers' MtpModel knows their names, shards and fused experts; what it read is copied into SequentialHeads, module
 by module. Conventions of all of them: embedding first, the trunk's state after its final norm, an own final norm, whose

@@ -173,10 +173,10 @@ class Recipe:
     """A whole run. ``trunk`` is loaded, or ``model`` and ``tokenizer`` say how to make one from scratch.
 
     ``output`` becomes an adapter, or with a trained trunk a model folder with its heads in it; ``run_dir`` holds
-    checkpoints, metrics.jsonl and what is cached. ``heads`` None: none, plain next-token training. ``init_from``: heads
-    to continue from, an adapter, a model folder of ours, or "native" for the MTP layers that the trunk ships with; their
-    conventions and draft vocabulary are kept. ``dtype``: of a frozen trunk, and of a trained one's output ("auto" =
-    float32).
+    checkpoints, metrics.jsonl and what is cached. ``heads`` None (``kind = "none"``): plain next-token training.
+    ``init_from``: heads to continue from, an adapter, a model folder of ours, or "native" for the MTP layers that the
+    trunk ships with; their conventions and draft vocabulary are kept. ``dtype``: of a frozen trunk, and of a trained
+    one's output ("auto" = float32).
     """
 
     output: str
