@@ -41,7 +41,7 @@ def trained(recipe: Recipe) -> dict[str, Any]:
 def served(model: Any, prompts: Sequence[Any], depth: int, max_tokens: int = 64) -> dict[str, Any]:
     """Greedy decoding of the prompts: acceptance per depth, tokens per pass, texts unlike depth 0."""
     params = foretell.SamplingParams(max_tokens=max_tokens)
-    engine = foretell.Engine(model)
+    engine = foretell.Engine(model, 50)
     plain = engine.generate(list(prompts), params, depth=0)
     done = engine.generate(list(prompts), params, depth=depth)
     differ = sum(a.token_ids != b.token_ids for a, b in zip(plain, done, strict=True))

@@ -29,7 +29,6 @@ def main() -> None:
             {
                 "lambda": value,
                 "bits_per_byte": report["held_out"]["bits_per_byte"],
-                "chained": [d["chained"] for d in report["held_out"]["depths"]],
                 "served": decoded["acceptance_by_depth"],
                 "tokens_per_pass": decoded["mean_acceptance_length"],
             }

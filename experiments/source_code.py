@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import json
 import re
 import statistics
 import time
@@ -17,9 +18,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from common import served, show, trained, variant, write
+from common import RUNS, served, show, trained, variant, write
 
 import foretell
+from foretell.checkpoints.files import read_json
 from foretell.config import HeadsConfig
 from foretell.training.held_out import set_apart_by
 from foretell.training.recipe import ObjectiveConfig
@@ -38,7 +40,7 @@ def main() -> None:
     """Train every kind under every seed, then plain training for as long as sequential took."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--name", default="code", help="of the JSON file under docs/experiments")
+    parser.add_argument("--name", default="source_code", help="of the JSON file under docs/experiments")
     options = parser.parse_args()
     runs: list[dict[str, Any]] = []
     costs: dict[str, float] = {}
@@ -60,7 +62,13 @@ def main() -> None:
 
 
 def step_costs(folders: dict[str, str]) -> dict[str, float]:
-    """Time of a forward and backward pass over that of plain training: medians of passes taken in turn."""
+    """Time of a forward and backward pass over that of plain training: medians of passes taken in turn, measured once.
+
+    The optimizer's step is left out; it is a few percent of each.
+    """
+    kept = RUNS / "step-costs.json"
+    if kept.is_file():
+        return read_json(kept)
     models = {}
     for kind, folder in folders.items():
         loaded = foretell.load(folder, pack=False)
@@ -75,7 +83,9 @@ def step_costs(folders: dict[str, str]) -> dict[str, float]:
             model(*batch)["loss"].backward()
             times[kind].append(time.perf_counter() - started)
     plain = statistics.median(times["ntp"])
-    return {kind: round(statistics.median(values) / plain, 2) for kind, values in times.items()}
+    costs = {kind: round(statistics.median(values) / plain, 2) for kind, values in times.items()}
+    kept.write_text(json.dumps(costs))
+    return costs
 
 
 def figures(kind: str, seed: int, steps: int, report: dict[str, Any]) -> dict[str, Any]:
@@ -91,7 +101,6 @@ def figures(kind: str, seed: int, steps: int, report: dict[str, Any]) -> dict[st
         "steps": steps,
         "train_s": round(report["train_s"]),
         "bits_per_byte": held_out["bits_per_byte"],
-        "chained": [d["chained"] for d in held_out.get("depths", [])],
         "served": decoded["acceptance_by_depth"],
         "tokens_per_pass": decoded["mean_acceptance_length"] or 1.0,
         "parses": sum(map(parses, prompts, decoded["texts"])) / len(prompts),
@@ -100,7 +109,10 @@ def figures(kind: str, seed: int, steps: int, report: dict[str, Any]) -> dict[st
 
 
 def function_heads() -> list[str]:
-    """The text of held-out files up to and with a ``def`` line, 200 characters at most; evenly spread over them."""
+    """The text of held-out files up to the colon of a ``def``, 200 characters at most; evenly spread over them.
+
+    Not up to the end of the line: the tokens that follow a colon hold line end and indentation together.
+    """
     from foretell.training.recipe_file import load_recipe
 
     held_out: list[Any] = []
@@ -110,23 +122,24 @@ def function_heads() -> list[str]:
     found = []
     for record in held_out:
         text = record.values["text"]
-        found += [text[max(0, m.end() - 200) : m.end()] for m in re.finditer(r"\n *def \w+\([^\n]*\):\n", text)]
+        found += [text[max(0, m.end() - 200) : m.end()] for m in re.finditer(r"\n *def \w+\([^\n]*\):(?=\n)", text)]
     return found[:: max(1, len(found) // NUM_PROMPTS)][:NUM_PROMPTS]
 
 
 def parses(prompt: str, text: str) -> bool:
     """The function that ``text`` goes on with, without its unfinished last line, is Python."""
-    head = re.findall(r"( *)(def \w+\([^\n]*\):\n)\Z", prompt)[0]
-    lines = []
-    for line in text.split("\n")[:-1]:
-        if line.strip() and not line.startswith(head[0] + " "):
+    indent, head = re.findall(r"( *)(def \w+\([^\n]*\):)\Z", prompt)[0]
+    first, *rest = text.split("\n")[:-1] or [""]
+    lines = [head + first]
+    for line in rest:
+        if line.strip() and not line.startswith(indent + " "):
             break  # the function is over
-        lines.append(line[len(head[0]) :])
+        lines.append(line[len(indent) :])
     try:
-        ast.parse(head[1] + "\n".join(lines))
+        ast.parse("\n".join(lines))
     except (SyntaxError, ValueError):
         return False
-    return any(line.strip() for line in lines)
+    return True
 
 
 if __name__ == "__main__":
