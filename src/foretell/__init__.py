@@ -14,6 +14,7 @@ from foretell.threads import BUSY, share_busy_cores
 if TYPE_CHECKING:
     from foretell.checkpoints.load import load
     from foretell.config import HeadsConfig, SamplingParams
+    from foretell.decoding.drafter_config import DrafterConfig
     from foretell.decoding.engine import Engine
     from foretell.errors import ForetellError
     from foretell.types import Completion
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Completion": "foretell.types",
+    "DrafterConfig": "foretell.decoding.drafter_config",
     "Engine": "foretell.decoding.engine",
     "ForetellError": "foretell.errors",
     "HeadsConfig": "foretell.config",
@@ -29,7 +31,16 @@ _HOMES = {
     "load": "foretell.checkpoints.load",
 }
 
-__all__ = ["Completion", "Engine", "ForetellError", "HeadsConfig", "SamplingParams", "__version__", "load"]
+__all__ = [
+    "Completion",
+    "DrafterConfig",
+    "Engine",
+    "ForetellError",
+    "HeadsConfig",
+    "SamplingParams",
+    "__version__",
+    "load",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -8,6 +8,9 @@ from typing import Any, Literal
 
 from foretell.errors import CheckpointError, SamplingError
 
+DrafterKind = Literal["heads", "ngram", "ngram+heads", "model", "ngram+model"]
+"""Who guesses ahead: heads, n-gram look-up, a separate model; after a plus, who is asked where the first is silent."""
+
 GREEDY_TEMPERATURE = 1e-4
 """Temperatures at or below this are greedy: argmax, no random number drawn."""
 

@@ -21,7 +21,8 @@ Prompt = str | list[int] | list[dict[str, str]]
 class Draft:
     """One row's drafted chain: ``token_ids[k-1]`` is the token guessed at depth k.
 
-    ``probs_KV`` is the distribution each token was drawn from, over the full vocabulary; None when drafting was greedy.
+    ``probs_KV`` is the distribution each token was drawn from, over the full vocabulary; None where every token was
+    certain: greedy drafting, look-up.
     """
 
     token_ids: list[int] = field(default_factory=list)

@@ -6,10 +6,10 @@ import pytest
 import torch
 
 from foretell.analysis.bench import run_bench
-from foretell.analysis.memory import heads_num_bytes
 from foretell.analysis.systems import EngineSystem, TransformersSystem
 from foretell.analysis.texts import BenchPrompt, first_difference
 from foretell.decoding import step
+from foretell.decoding.memory import heads_num_bytes
 from foretell.models.mtp_model import MTPModel
 from foretell.models.packed import PackedLinear
 from foretell.models.trunk import Trunk

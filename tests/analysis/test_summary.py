@@ -17,7 +17,7 @@ def record(
         stats.count(depth, num)
     done = Completion([0], [1] * 11, "", "length", stats, [], num_steps)
     times = StepTimes(0.25 * decode_s, 0.7 * decode_s, 0.05 * decode_s, num_steps)
-    return Record("foretell", depth, prompt, 0, domain, Sample([1] * 11, decode_s, times, done))
+    return Record("foretell", depth, prompt, 0, domain, Sample([1] * 11, decode_s, times, done, 1000 * depth + prompt))
 
 
 def by_key(runs: list[RunSummary]) -> dict[tuple[str, str, int], RunSummary]:
@@ -34,7 +34,7 @@ def test_speedups_are_paired() -> None:
         Record("transformers", 0, 0, 0, "chat", Sample([1] * 11, 20.0, StepTimes())),
         Record("transformers", 0, 1, 0, "code", Sample([1] * 11, 80.0, StepTimes())),
     ]
-    runs = by_key(summarise(records, "float32", 1000))
+    runs = by_key(summarise(records, "float32", "ngram"))
     assert list(runs) == [
         (domain, *rest)
         for domain in ("all", "chat", "code")
@@ -47,15 +47,15 @@ def test_speedups_are_paired() -> None:
     assert drafted.time_share == pytest.approx({"draft": 0.25, "verify": 0.7, "other": 0.05})
     assert drafted.mean_acceptance_length == 2.0 and drafted.acceptance_by_depth == [1.0]
     assert drafted.round_cost == pytest.approx(1.0) and drafted.predicted_speedup == pytest.approx(2.0)
-    assert (drafted.num_prompts, drafted.num_output_tokens, drafted.extra_memory_bytes) == (2, 22, 1000)
-    assert runs["all", "foretell", 0].extra_memory_bytes == 0
+    assert (drafted.num_prompts, drafted.num_output_tokens, drafted.extra_memory_bytes) == (2, 22, 1001)
+    assert drafted.drafter == "ngram" and runs["all", "foretell", 0].drafter is None
     assert runs["all", "transformers", 0].time_share is None
     assert runs["code", "foretell", 1].num_prompts == 1
 
 
 def test_best_depth_may_be_0() -> None:
     slow = [record(0, 0, 10.0, 10), record(1, 0, 12.0, 8, accepted=(1, 0, 0, 0, 0, 0, 0, 0))]
-    runs = summarise(slow, "float32", 0)
+    runs = summarise(slow, "float32")
     assert best_run(runs).depth == 0
     assert by_key(runs)["all", "foretell", 1].predicted_speedup == pytest.approx(1.125 / 1.5)
     fast = [record(0, 0, 10.0, 10), record(1, 0, 9.0, 8), record(2, 0, 8.0, 8), record(3, 0, 8.0, 8)]

@@ -61,3 +61,21 @@ def test_default_depths_stop_where_the_heads_do(run: Any, folders: Path, prompts
 def test_another_kind_of_file_is_refused_before_any_work(run: Any, folders: Path, prompts: Path) -> None:
     ran = run("bench", folders / "cycle", "--prompts", prompts, "--json", prompts)
     assert ran.code == 2 and "--json" in ran.err
+
+
+def test_another_drafter_is_named_and_its_memory_counted(
+    run: Any, folders: Path, prompts: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "bench.json"
+    line = ("bench", folders / "cycle", "--prompts", prompts, "--dtype", "float32", "--max-tokens", 60)
+    rest = ("--depths", "0,3", "--repeats", 1, "--num-prompts", 1, "--json", out)
+    memory = {}
+    for given in (("--drafter", "ngram"), ("--draft-model", folders / "cycle")):
+        ran = run(*line, *given, *rest)
+        assert ran.code == 0 and "hint" not in ran.err
+        plain, drafted = json.loads(out.read_text())["runs"][:2]
+        assert plain["drafter"] is None and plain["extra_memory_bytes"] == 0
+        assert drafted["drafter"] == ("ngram" if given[0] == "--drafter" else "model")
+        assert drafted["mean_acceptance_length"] > 3.5 and f"drafter {drafted['drafter']}." in ran.out
+        memory[drafted["drafter"]] = drafted["extra_memory_bytes"]
+    assert 1000 < memory["ngram"] < 100_000 < memory["model"]

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+from tests import fixtures
+
 
 def test_text_on_stdout_and_numbers_on_stderr(run: Any, folders: Path, tmp_path: Path) -> None:
     out = tmp_path / "done.json"
@@ -74,3 +76,54 @@ def test_a_prompt_may_look_like_an_option(run: Any, folders: Path) -> None:
 def test_seed_repeats_a_sample(run: Any, folders: Path) -> None:
     line = ("generate", folders / "random", "hello", "--temperature", 1, "--heads", folders / "noise", "--seed", 5)
     assert run(*line, "--max-tokens", 8).out == run(*line, "--max-tokens", 8).out
+
+
+def test_look_up_needs_no_heads(run: Any, folders: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    line = ("generate", folders / "cycle", "a", "--max-tokens", 60, "--drafter", "ngram", "--json", out)
+    plain = run(*line, "--depth", 0)
+    assert json.loads(out.read_text())["drafter"] is None
+    drafted = run(*line)
+    found = json.loads(out.read_text())
+    assert drafted.code == 0 and drafted.out == plain.out
+    assert (found["drafter"], found["depth"], found["stats"]["acceptance_rate"]) == ("ngram", 3, 1.0)
+    assert found["num_rounds"] == 26 + -(-34 // 4)  # "a" comes again after 26 tokens
+
+
+@pytest.mark.parametrize(("given", "name"), [((), "model"), (("--drafter", "ngram+model"), "ngram+model")])
+def test_a_draft_model(run: Any, folders: Path, tmp_path: Path, given: tuple[str, ...], name: str) -> None:
+    out = tmp_path / "out.json"
+    line = ("generate", folders / "cycle", "a", "--max-tokens", 9, "--draft-model", folders / "cycle", "--depth", 2)
+    ran = run(*line, *given, "--json", out)
+    found = json.loads(out.read_text())
+    assert ran.code == 0 and ran.out == "bcdefghij\n"
+    assert (found["drafter"], found["stats"]["acceptance_rate"], found["num_rounds"]) == (name, 1.0, 4)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--drafter", "model"), ["--drafter model", "--draft-model"]),
+        (("--drafter", "ngram", "--draft-model", "cycle"), ["--draft-model", "ngram uses none"]),
+        (("--drafter", "heads"), ["--drafter", "cycle has no heads"]),
+        (("--drafter", "ngram+heads"), ["--drafter", "cycle has no heads"]),
+        (("--drafter", "beam"), ["--drafter", "beam"]),
+        (("--draft-model", "nowhere"), ["nowhere"]),
+        (("--draft-model", "other"), ["--draft-model", "vocabularies of 300 and 260 tokens"]),
+    ],
+)
+def test_drafters_that_do_not_fit(
+    run: Any, folders: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], words: list[str]
+) -> None:
+    monkeypatch.chdir(folders)
+    if "other" in given:
+        fixtures.tiny_llama(vocab_size=300).save_pretrained(tmp_path / "other")
+        given = (given[0], str(tmp_path / "other"))
+    ran = run("generate", "./cycle", "a", *(f"./{word}" if word == "cycle" else word for word in given))
+    assert ran.code != 0 and ran.out == "" and all(word in ran.err for word in words)
+    assert len([line for line in ran.err.splitlines() if line.startswith("error")]) == 1
+
+
+def test_heads_that_another_drafter_leaves_unused_are_pointed_out(run: Any, folders: Path) -> None:
+    ran = run("generate", folders / "cycle", "a", "--heads", folders / "right", "--drafter", "ngram", "--max-tokens", 3)
+    assert ran.code == 0 and "--drafter ngram leaves them unused" in ran.err

@@ -47,3 +47,15 @@ def test_sampling_law(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert ran.code == 0 and ran.out.endswith("PASSED\n")
     laws = json.loads((tmp_path / "out.json").read_text())["sampling"]
     assert len(laws) == 15 and {law["depth"] for law in laws} == {0, 1, 3}
+
+
+def test_other_drafters(run: Any, folders: Path, prompts: Path) -> None:
+    """Greedy text with look-up and with a draft model, and the law of samples with a built-in one."""
+    line = ("verify", folders / "random", "--prompts", prompts, "--max-tokens", 8, "--depths", 2)
+    ran = run(*line, "--drafter", "ngram")
+    assert ran.code == 0 and "3 of 3 texts equal to depth 0" in ran.out and "PASSED" in ran.out
+    ran = run(*line, "--draft-model", folders / "random", "--drafter", "ngram+model")
+    assert ran.code == 0 and "3 of 3 texts equal to depth 0" in ran.out
+    for kind in ("ngram", "model"):
+        ran = run("verify", "--sampling", "--samples", 500, "--drafter", kind)
+        assert ran.code == 0 and "acceptance 0." in ran.out

@@ -14,11 +14,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from foretell.config import SamplingParams
 from foretell.decoding import cache as cache_module
-from foretell.decoding import engine
+from foretell.decoding import drafter_config
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafters import HeadsDrafter
 from foretell.decoding.engine import Engine
 from foretell.decoding.sequence import Sequence as Row
+from foretell.models.decoder import States
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from foretell.types import Draft
@@ -169,7 +170,7 @@ class CheckedDrafter(HeadsDrafter):
         copy.slot = 0
         ids = torch.tensor([tokens[:-1]])
         states = trunk.text_states(ids, torch.zeros_like(ids))
-        fresh.observe(copy, 0, self.heads.trunk_side(states)[0])
+        fresh.observe(copy, 0, States(states.pre_BTD[0], states.post_BTD[0]))
         fresh.logits, fresh.num_prompt_tokens = {}, {id(copy): len(row.prompt_token_ids)}
         [expected] = HeadsDrafter.draft(fresh, [copy], [depth])
         for k in range(depth):
@@ -205,7 +206,7 @@ def check_drafts(
     plain = Engine(model, len(prompts)).generate(prompts, each)
     monkeypatch.setattr(CheckedDrafter, "texts", {tuple(c.prompt_token_ids): c.token_ids for c in plain}, raising=False)
     monkeypatch.setattr(CheckedDrafter, "num_compared", 0, raising=False)
-    monkeypatch.setattr(engine, "HeadsDrafter", CheckedDrafter)
+    monkeypatch.setattr(drafter_config, "HeadsDrafter", CheckedDrafter)
     done = Engine(model, max_batch).generate(prompts, each, depth=depth)
     assert [c.token_ids for c in done] == [c.token_ids for c in plain]
     assert CheckedDrafter.num_compared == sum(c.stats.num_drafts for c in done) > len(prompts)
@@ -282,7 +283,8 @@ def test_a_fresh_drafter_is_right(mode: str, depth: int, conventions: str) -> No
     drafter = RecordingDrafter(heads, 1, 512)
     drafter.logits = []
     drafter.admit(0)
-    drafter.observe(row, 0, heads.trunk_side(trunk.text_states(ids, torch.zeros_like(ids)))[0])
+    states_BTD = trunk.text_states(ids, torch.zeros_like(ids))
+    drafter.observe(row, 0, States(states_BTD.pre_BTD[0], states_BTD.post_BTD[0]))
     [draft] = drafter.draft([row], [depth])
     text = torch.tensor([prompt + draft.token_ids])
     doc_ids = torch.zeros_like(text)

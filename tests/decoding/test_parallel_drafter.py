@@ -10,11 +10,12 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding import cache as cache_module
-from foretell.decoding import engine
+from foretell.decoding import drafter_config
 from foretell.decoding.engine import Engine
 from foretell.decoding.parallel_drafter import ParallelDrafter
 from foretell.decoding.sequence import Sequence as Row
 from foretell.decoding.step import DecodeStep
+from foretell.models.decoder import States
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from foretell.types import Draft
@@ -79,7 +80,7 @@ def check_drafts(
     plain = Engine(model, len(prompts)).generate(prompts, each)
     monkeypatch.setattr(CheckedDrafter, "texts", {tuple(c.prompt_token_ids): c.token_ids for c in plain}, raising=False)
     monkeypatch.setattr(drafter, "num_compared", 0, raising=False)
-    monkeypatch.setattr(engine, "ParallelDrafter", drafter)
+    monkeypatch.setattr(drafter_config, "ParallelDrafter", drafter)
     done = Engine(model, max_batch).generate(prompts, each, depth=3)
     assert [c.token_ids for c in done] == [c.token_ids for c in plain]
     assert drafter.num_compared == sum(c.stats.num_draft_tokens for c in done) > 3 * len(prompts)
@@ -171,7 +172,7 @@ def test_modules_without_attention_keep_nothing() -> None:
         drafter.admit(0)
         row = Row(PROMPTS[4], SamplingParams(), 2, 512, frozenset(), None)
         row.slot = 0
-        drafter.observe(row, 0, torch.randn(18, 64))
+        drafter.observe(row, 0, States(torch.randn(18, 64), torch.randn(18, 64)))
         queue = drafter._queues[0]
         assert queue is not None and len(queue.states_ND) == (18 if keeps else 1)
         with torch.no_grad():

@@ -13,6 +13,7 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding import verify
+from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.decoding.sampling import filtered_probs
 from foretell.decoding.verify import verify_sampled
@@ -83,6 +84,9 @@ PAIRS = {
     "q has zeros": ([0.25, 0.25, 0.25, 0.25], [0.0, 0.9, 0.1, 0.0]),
     "apart": ([0.5, 0.5, 0.0, 0.0], [0.0, 0.0, 0.7, 0.3]),
     "point": ([0.1, 0.2, 0.3, 0.4], [0.0, 1.0, 0.0, 0.0]),
+    "certain": ([0.1, 0.2, 0.3, 0.4], [0.0, 0.0, 1.0, 0.0]),
+    "certain and impossible": ([0.5, 0.3, 0.2, 0.0], [0.0, 0.0, 0.0, 1.0]),
+    "certain and right": ([0.0, 1.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0]),
     "reversed": ([0.05, 0.15, 0.30, 0.50], [0.50, 0.30, 0.15, 0.05]),
 }
 
@@ -98,7 +102,7 @@ def test_one_drafted_token_keeps_the_law(monkeypatch: pytest.MonkeyPatch, pair: 
     q = filtered_probs(q_raw.log().unsqueeze(0), params)[0]
     law = torch.zeros(4, dtype=torch.float64)
     for token in range(4):
-        draft = Draft([token], q.unsqueeze(0))
+        draft = Draft([token], None if pair.startswith("certain") else q.unsqueeze(0))  # look-up gives no distribution
         if q[token] == 0:
             continue
         accept = run.accept_probability(draft, logits_KV, params, 0)
@@ -111,12 +115,16 @@ def test_one_drafted_token_keeps_the_law(monkeypatch: pytest.MonkeyPatch, pair: 
     torch.testing.assert_close(law, p, rtol=0, atol=TINY)
 
 
+@pytest.mark.parametrize("certain", [False, True])
 @pytest.mark.parametrize("setting", ["T=1", "all"])
-def test_two_drafted_tokens_keep_the_joint_law(monkeypatch: pytest.MonkeyPatch, setting: str) -> None:
-    """p and q of the second token depend on the first; a third comes as a bonus."""
+def test_two_drafted_tokens_keep_the_joint_law(monkeypatch: pytest.MonkeyPatch, setting: str, certain: bool) -> None:
+    """p and q of the second token depend on the first; a third comes as a bonus. ``certain``: q is 1 at one token."""
     params = SETTINGS[setting]
     p_logits, q_logits = random_laws(1 + 4 + 16, 1).log() * 3, random_laws(1 + 4, 2).log() * 3
-    p, q = filtered_probs(p_logits, params), filtered_probs(q_logits, params)
+    p, q = (
+        filtered_probs(p_logits, params),
+        filtered_probs(q_logits, replace(params, temperature=0.0) if certain else params),
+    )
     run = Round(monkeypatch)
     first = torch.zeros(4, dtype=torch.float64)
     second = torch.zeros(4, 4, dtype=torch.float64)  # [first, second], where the round reached the second
@@ -126,7 +134,7 @@ def test_two_drafted_tokens_keep_the_joint_law(monkeypatch: pytest.MonkeyPatch, 
         mass = float(q[0, a] * q[1 + a, b])
         if mass == 0:
             continue
-        draft = Draft([a, b], torch.stack([q[0], q[1 + a]]))
+        draft = Draft([a, b], None if certain else torch.stack([q[0], q[1 + a]]))
         logits_KV = torch.stack([p_logits[0], p_logits[1 + a], p_logits[5 + 4 * a + b]])
         take_a, take_b = (run.accept_probability(draft, logits_KV, params, k) for k in (0, 1))
         top = math.nextafter(1.0, 0.0)
@@ -196,6 +204,47 @@ def test_law_and_independence_from_end_to_end(kind: str) -> None:
         assert sum(abs(share - P[a] * P[b]) for (a, b), share in shares.items()) / 2 < 0.06 * math.sqrt(
             4000 / num_texts
         )
+
+
+DRAFTERS = ("ngram", "model", "ngram+heads", "ngram+model")
+
+
+def with_drafter(model: MTPModel, kind: Any, max_batch: int = 250) -> Engine:
+    """The draft model's law is Q, as that of the heads is. In a stack, look-up wants three tokens: it finds some."""
+    draft_model = MTPModel(dist_trunk(Q)) if "model" in kind else None
+    return Engine(model, max_batch, DrafterConfig(kind, draft_model, min_n=3 if "+" in kind else 1))
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
+def test_law_with_other_drafters(dist_model: MTPModel, kind: str) -> None:
+    """Look-up guesses from the text itself, so a draft depends on what was sampled before it: the tokens must not."""
+    num_texts, num_tokens = 1000, 9
+    each = [SamplingParams(max_tokens=num_tokens, temperature=1.0, seed=seed) for seed in range(num_texts)]
+    prompt = encode("abcdabdacbd")
+    done = with_drafter(dist_model, kind).generate([prompt] * num_texts, each, depth=3)
+    texts = [completion.token_ids for completion in done]
+    pairs = [pair for text in texts for pair in itertools.pairwise(text[1:])]
+    shares = {pair: pairs.count(pair) / len(pairs) for pair in itertools.product(TOKENS, TOKENS)}
+    assert sum(abs(share - P[a] * P[b]) for (a, b), share in shares.items()) / 2 < 0.03
+    for k in range(1, num_tokens):
+        assert sum(abs([text[k] for text in texts].count(t) / num_texts - p) for t, p in P.items()) / 2 < 0.06
+    stats = [completion.stats for completion in done]
+    assert 0.05 < sum(s.num_accepted_tokens for s in stats) / sum(s.num_draft_tokens for s in stats) < 0.8
+
+
+@pytest.mark.parametrize("kind", DRAFTERS)
+def test_seeds_with_other_drafters(dist_model: MTPModel, kind: str) -> None:
+    """A sampled text does not depend on its neighbours, nor on torch's own generator, which is left alone."""
+    prompts = [encode(text) for text in ("abcab", "d", "cadbcad", "bb")]
+    each = [SamplingParams(max_tokens=30, temperature=t, seed=i) for i, t in enumerate((1.0, 0.7, 0.0, 1.3))]
+    engine = with_drafter(dist_model, kind, 4)
+    before = torch.get_rng_state()
+    together = engine.generate(prompts, each, depth=3)
+    assert torch.equal(torch.get_rng_state(), before)
+    for prompt, params, done in zip(prompts, each, together, strict=True):
+        [alone] = with_drafter(dist_model, kind, 1).generate([prompt], params, depth=3)
+        assert done == alone
+    assert together[0].stats.num_accepted_tokens > 0
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from foretell.analysis.lossless import Difference, explain
-from foretell.analysis.memory import heads_num_bytes
 from foretell.analysis.summary import Record, RunSummary, best_run, summarise
 from foretell.analysis.systems import EngineSystem, TransformersSystem
 from foretell.analysis.texts import BenchPrompt
+from foretell.decoding.drafter_config import DrafterConfig
 from foretell.models.mtp_model import MTPModel
 
 _WARM_UP_TOKENS = 8
@@ -60,9 +60,15 @@ def run_bench(
     repeats: int = 1,
     reference: TransformersSystem | None = None,
     on_progress: Callable[[int, int], None] | None = None,
+    drafter: DrafterConfig | None = None,
 ) -> BenchReport:
-    """Measure every depth (0 is always among them) and the reference. ``on_progress(num_done, num_total)``."""
-    systems: list[EngineSystem | TransformersSystem] = [EngineSystem(model, d) for d in sorted({0, *depths})]
+    """Measure every depth (0 is always among them) and the reference. ``on_progress(num_done, num_total)``.
+
+    ``drafter`` as for Engine.
+    """
+    systems: list[EngineSystem | TransformersSystem] = [
+        EngineSystem(model, depth, drafter) for depth in sorted({0, *depths})
+    ]
     if reference is not None:
         systems.append(reference)
     for system in systems:
@@ -77,7 +83,7 @@ def run_bench(
                 records.append(Record(system.name, system.depth, index, repeat, prompt.domain, sample))
                 if on_progress:
                     on_progress(len(records), num_total)
-    extra = 0 if model.heads is None else heads_num_bytes(model.heads)
+    config = DrafterConfig.resolve(drafter, model)
     dtype = str(model.trunk.dtype).removeprefix("torch.")
     differing = _differing(records)
     plain = {r.prompt: r.sample.token_ids for r in records if r.is_plain}
@@ -86,7 +92,12 @@ def run_bench(
         for r in differing
         if r.system == "foretell"
     ]
-    return BenchReport(summarise(records, dtype, extra), explained, len(differing) - len(explained), records)
+    return BenchReport(
+        summarise(records, dtype, None if config is None else config.kind),
+        explained,
+        len(differing) - len(explained),
+        records,
+    )
 
 
 def _differing(records: Sequence[Record]) -> list[Record]:

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from foretell.config import HeadsConfig, SamplingParams
+from foretell.config import DrafterKind, HeadsConfig, SamplingParams
+from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.models.mtp_model import MTPModel
 from foretell.models.sequential import SequentialHeads
@@ -66,21 +67,40 @@ def check_sampling_law(
     depths: Sequence[int] = (0, 1, 3),
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
+    drafter: DrafterKind = "heads",
 ) -> list[LawResult]:
-    """Sample about ``num_samples`` tokens for every setting and depth. ``on_progress(num_done, num_total)``."""
+    """Sample about ``num_samples`` tokens for every setting and depth. ``on_progress(num_done, num_total)``.
+
+    ``drafter``: who drafts; heads and draft model are built in.
+    """
     model = known_model()
+    draft_model = MTPModel(known_trunk(HEAD_PROBS, "known draft")) if "model" in drafter else None
+    engine = Engine(model, max_batch=64, drafter=DrafterConfig(drafter, draft_model))
     results: list[LawResult] = []
     num_total = len(SETTINGS) * len(depths)
     for settings in SETTINGS:
         for depth in depths:
-            results.append(_measure(model, settings, depth, num_samples, seed))
+            results.append(_measure(engine, settings, depth, num_samples, seed))
             if on_progress:
                 on_progress(len(results), num_total)
     return results
 
 
 def known_model() -> MTPModel:
-    """A one-layer Llama whose block adds nothing and whose output rows are log-probabilities; heads likewise."""
+    """A trunk with ``TRUNK_PROBS`` for its law, and heads with ``HEAD_PROBS``."""
+    trunk = known_trunk(TRUNK_PROBS, "known law")
+    heads = SequentialHeads(trunk, HeadsConfig(own_output=True))
+    with torch.no_grad():
+        for module in heads.modules_by_depth:
+            _blank(module)
+            module.eh_proj.weight[:, :_VOCAB_SIZE] = torch.eye(_VOCAB_SIZE)  # type: ignore[union-attr, operator]
+        assert heads.output is not None
+        heads.output.weight.copy_(_rows(HEAD_PROBS))
+    return MTPModel(trunk, heads.eval().requires_grad_(False))
+
+
+def known_trunk(probs: Sequence[float], name: str) -> Trunk:
+    """A one-layer Llama whose block adds nothing and whose output rows are log-probabilities."""
     size = _VOCAB_SIZE
     config = LlamaConfig(
         vocab_size=size,
@@ -100,15 +120,8 @@ def known_model() -> MTPModel:
     with torch.no_grad():
         _blank(model)
         model.model.embed_tokens.weight.copy_(torch.eye(size))
-        model.lm_head.weight.copy_(_rows(TRUNK_PROBS))
-        trunk = Trunk(model, name="known law")
-        heads = SequentialHeads(trunk, HeadsConfig(own_output=True))
-        for module in heads.modules_by_depth:
-            _blank(module)
-            module.eh_proj.weight[:, :size] = torch.eye(size)  # type: ignore[union-attr, operator]
-        assert heads.output is not None
-        heads.output.weight.copy_(_rows(HEAD_PROBS))
-    return MTPModel(trunk, heads.eval().requires_grad_(False))
+        model.lm_head.weight.copy_(_rows(probs))
+    return Trunk(model, name=name)
 
 
 def expected_law(
@@ -127,11 +140,11 @@ def expected_law(
     return [p / sum(kept) for p in kept] + [0.0] * (len(probs) - len(kept))
 
 
-def _measure(model: MTPModel, settings: dict[str, float], depth: int, num_samples: int, seed: int) -> LawResult:
+def _measure(engine: Engine, settings: dict[str, float], depth: int, num_samples: int, seed: int) -> LawResult:
     num_texts = math.ceil(num_samples / (_TOKENS_PER_TEXT - 1))
     common: dict[str, Any] = {"max_tokens": _TOKENS_PER_TEXT, **settings}
     params = [SamplingParams(seed=seed * 1_000_003 + i, **common) for i in range(num_texts)]
-    completions = Engine(model, max_batch=64).generate([[0]] * num_texts, params, depth=depth)
+    completions = engine.generate([[0]] * num_texts, params, depth=depth)
     # The first token comes from the prefill and is never drafted, so it is not counted.
     tokens = [t for done in completions for t in done.token_ids[1:]]
     counted = [tokens.count(t) / len(tokens) for t in range(_VOCAB_SIZE)]

@@ -17,6 +17,7 @@ import torch
 
 from foretell.analysis.texts import BenchPrompt, first_difference
 from foretell.config import SamplingParams
+from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
@@ -77,11 +78,15 @@ def check_greedy_equality(
     depths: Sequence[int],
     max_tokens: int,
     on_progress: Callable[[int, int], None] | None = None,
+    drafter: DrafterConfig | None = None,
 ) -> EqualityReport:
-    """Decode every prompt at depth 0 and at each of ``depths``. ``on_progress(num_done, num_total)`` counts prompts."""
+    """Decode every prompt at depth 0 and at each of ``depths``. ``on_progress(num_done, num_total)`` counts prompts.
+
+    ``drafter`` as for Engine.
+    """
     report = EqualityReport(list(depths))
     params = SamplingParams(max_tokens=max_tokens)
-    engine = Engine(model)
+    engine = Engine(model, drafter=drafter)
     for index, prompt in enumerate(prompts):
         [plain] = engine.generate([prompt.token_ids], params, depth=0)
         report.num_prompts += 1

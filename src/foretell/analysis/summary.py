@@ -61,7 +61,8 @@ class RunSummary:
     """One system at one depth on one domain. ``speedup`` is against our depth 0, paired by prompt and repeat.
 
     ``round_cost``: mean seconds of a decode step over depth 0's. ``predicted_speedup`` = mean acceptance length /
-    round_cost: what these heads gain when every step drafts fully.
+    round_cost: what this drafter gains when every step drafts fully. ``extra_memory_bytes``: the most that it held
+    beyond the trunk, weights, keys and values.
     """
 
     system: str
@@ -88,12 +89,12 @@ class RunSummary:
         return asdict(self)
 
 
-def summarise(records: Sequence[Record], dtype: str, extra_memory_bytes: int) -> list[RunSummary]:
-    """One summary a system, depth and domain, "all" before the single domains."""
+def summarise(records: Sequence[Record], dtype: str, drafter: str | None = "heads") -> list[RunSummary]:
+    """One summary a system, depth and domain, "all" before the single domains; ``drafter`` names who drafted."""
     domains = [ALL, *dict.fromkeys(r.domain for r in records)]
     systems = sorted({(r.system, r.depth) for r in records})
     return [
-        _summary([r for r in records if domain in (ALL, r.domain)], system, depth, domain, dtype, extra_memory_bytes)
+        _summary([r for r in records if domain in (ALL, r.domain)], system, depth, domain, dtype, drafter)
         for domain in domains
         for system, depth in systems
     ]
@@ -106,7 +107,7 @@ def best_run(runs: Sequence[RunSummary]) -> RunSummary:
 
 
 def _summary(
-    records: Sequence[Record], system: str, depth: int, domain: str, dtype: str, extra_memory_bytes: int
+    records: Sequence[Record], system: str, depth: int, domain: str, dtype: str, drafter: str | None
 ) -> RunSummary:
     own = [r for r in records if (r.system, r.depth) == (system, depth)]
     plain = [r for r in records if r.is_plain]
@@ -119,7 +120,7 @@ def _summary(
     drafting = system == "foretell" and depth > 0
     return RunSummary(
         system=system,
-        drafter="heads" if drafting else None,
+        drafter=drafter if drafting else None,
         depth=depth,
         batch=1,
         domain=domain,
@@ -135,7 +136,7 @@ def _summary(
         step_ms=step_s and 1000 * step_s,
         round_cost=round_cost,
         predicted_speedup=length / round_cost if length and round_cost else None,
-        extra_memory_bytes=extra_memory_bytes if drafting else 0,
+        extra_memory_bytes=max((r.sample.drafter_num_bytes for r in own), default=0),
     )
 
 

@@ -12,6 +12,7 @@ from transformers import GenerationConfig
 from transformers.generation.streamers import BaseStreamer
 
 from foretell.config import SamplingParams
+from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.decoding.step import StepTimes
 from foretell.models.mtp_model import MTPModel
@@ -21,12 +22,16 @@ from foretell.types import AcceptanceStats, Completion
 
 @dataclass
 class Sample:
-    """One prompt decoded once by one system. ``decode_s`` runs from the first token to the last: prefill is outside."""
+    """One prompt decoded once by one system. ``decode_s`` runs from the first token to the last: prefill is outside.
+
+    ``drafter_num_bytes``: weights, keys and values that the drafter had come to hold.
+    """
 
     token_ids: list[int]
     decode_s: float
     times: StepTimes
     completion: Completion | None = None
+    drafter_num_bytes: int = 0
 
     @property
     def decode_tokens_per_s(self) -> float | None:
@@ -44,17 +49,20 @@ class EngineSystem:
 
     name = "foretell"
 
-    def __init__(self, model: MTPModel, depth: int) -> None:
+    def __init__(self, model: MTPModel, depth: int, drafter: DrafterConfig | None = None) -> None:
         self.depth = depth
         self._model = model
-        Engine(model).check_depth(depth)
+        self._drafter = drafter
+        Engine(model, drafter=drafter).check_depth(depth)
 
     def run(self, prompt_token_ids: list[int], max_tokens: int) -> Sample:
         """Greedy; the first step, which reads the prompt, is not in the times."""
-        engine = Engine(self._model)
+        engine = Engine(self._model, drafter=self._drafter)
         [done] = engine.generate([prompt_token_ids], SamplingParams(max_tokens=max_tokens), depth=self.depth)
         times = engine.decode_times
-        return Sample(done.token_ids, times.draft_s + times.verify_s + times.other_s, times, done)
+        return Sample(
+            done.token_ids, times.draft_s + times.verify_s + times.other_s, times, done, engine.drafter_num_bytes
+        )
 
 
 class TransformersSystem:

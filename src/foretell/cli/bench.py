@@ -10,8 +10,21 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from foretell.cli.assets import prompt_files
-from foretell.cli.loading import check_depths, check_model, default_depths, load_model
-from foretell.cli.options import Depths, Dtype, Heads, Json, MaxTokens, Model, NumPrompts, Prompts, parse_depths, switch
+from foretell.cli.loading import check_depths, check_model, default_depths, load_drafter, load_model
+from foretell.cli.options import (
+    Depths,
+    Drafter,
+    DraftModel,
+    Dtype,
+    Heads,
+    Json,
+    MaxTokens,
+    Model,
+    NumPrompts,
+    Prompts,
+    parse_depths,
+    switch,
+)
 from foretell.cli.output import check_json_target, note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
 
@@ -23,6 +36,8 @@ def bench(
     /,
     *,
     heads: Heads = None,
+    drafter: Drafter = None,
+    draft_model: DraftModel = None,
     prompts: Prompts = None,
     depths: Depths = None,
     max_tokens: MaxTokens = 128,
@@ -50,7 +65,7 @@ def bench(
     files = prompt_files(prompts)
     check_prompts(files)
     asked = None if depths is None else parse_depths(depths)
-    check_model(model, heads)
+    check_model(model, heads, drafter, draft_model)
 
     from foretell.analysis.bench import run_bench
     from foretell.analysis.environment import environment
@@ -58,11 +73,15 @@ def bench(
     from foretell.cli.bench_table import print_bench
 
     loaded = load_model(model, heads, dtype)
-    run_depths = default_depths(loaded, _DEEPEST) if asked is None else asked
-    check_depths(loaded, run_depths)
+    drafting = load_drafter(loaded, drafter, draft_model, dtype)
+    run_depths = default_depths(loaded, _DEEPEST, drafter=drafting) if asked is None else asked
+    check_depths(loaded, run_depths, drafter=drafting)
     plain = TransformersSystem(loaded.trunk) if reference else None
-    if loaded.heads is None:
-        note("hint: this model has no heads, so only plain decoding is measured; --heads names an adapter folder")
+    if loaded.heads is None and drafting is None:
+        note(
+            "hint: this model has no heads, so only plain decoding is measured; --heads names an adapter folder, "
+            "--drafter ngram needs none"
+        )
     taken = load_prompts(loaded, files, num_prompts)
     with progress() as bar:
         task = bar.add_task("texts decoded", total=None)
@@ -73,6 +92,7 @@ def bench(
             max_tokens,
             repeats,
             plain,
+            drafter=drafting,
             on_progress=lambda done, total: bar.update(task, completed=done, total=total),
         )
     where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))

@@ -87,7 +87,8 @@ def _conclusions(report: BenchReport, where: dict[str, Any], repeats: int) -> li
         )
     lines.append(
         f"{where['cpu']}, {where['cores']} cores, {where['threads']} threads, {where['dtype']}, "
-        f"torch {where['torch']}; {repeats} repeat{'s' * (repeats > 1)}, batch 1, greedy, prefill left out."
+        f"torch {where['torch']}; {repeats} repeat{'s' * (repeats > 1)}, batch 1, greedy, prefill left out"
+        + (f", drafter {drafting[0].drafter}." if drafting else ".")
     )
     return lines
 

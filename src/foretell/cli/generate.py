@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from foretell.cli.loading import check_model, load_model, resolve_depth
-from foretell.cli.options import Dtype, Heads, Json, MaxTokens, Model, switch
+from foretell.cli.loading import check_model, load_drafter, load_model, resolve_depth
+from foretell.cli.options import Drafter, DraftModel, Dtype, Heads, Json, MaxTokens, Model, switch
 from foretell.cli.output import check_json_target, note, write_json
 from foretell.config import SamplingParams
 from foretell.errors import UsageError
@@ -27,11 +27,14 @@ def generate(
     /,
     *,
     heads: Heads = None,
+    drafter: Drafter = None,
+    draft_model: DraftModel = None,
     depth: Annotated[
         int | None,
         Parameter(
             validator=Number(gte=0),
-            help="Tokens drafted a step; 0 = plain decoding. Default: what the heads were trained for, 0 without.",
+            help="Tokens drafted a step; 0 = plain decoding. Default: what the heads were trained for, 3 with another "
+            "drafter, 0 without any.",
         ),
     ] = None,
     chat: Annotated[bool, switch("The prompt is a user's message: apply the chat template.")] = False,
@@ -54,6 +57,7 @@ def generate(
     Try:
 
         foretell generate demo "Name three rivers." --chat --heads adapters/smollm2-135m-instruct
+        foretell generate demo "a b c a b c" --drafter ngram
     """
     check_json_target(json)
     params = SamplingParams(
@@ -68,13 +72,14 @@ def generate(
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise UsageError("PROMPT: it is empty; give some text" + (" on standard input" if prompt == "-" else ""))
-    check_model(model, heads)
+    check_model(model, heads, drafter, draft_model)
 
     from foretell.decoding.engine import Engine
 
     loaded = load_model(model, heads, dtype)
-    depth = resolve_depth(loaded, depth, heads)
-    engine = Engine(loaded)
+    drafting = load_drafter(loaded, drafter, draft_model, dtype)
+    depth = resolve_depth(loaded, depth, heads, drafting)
+    engine = Engine(loaded, drafter=drafting)
     request: Prompt = [{"role": "user", "content": text}] if chat else text
     start = time.perf_counter()
     [done] = engine.generate([request], params, depth=depth)
@@ -87,6 +92,7 @@ def generate(
             "text": done.text,
             "token_ids": done.token_ids,
             "finish_reason": done.finish_reason,
+            "drafter": engine.drafter.kind if engine.drafter and depth else None,
             "depth": depth,
             "num_prompt_tokens": len(done.prompt_token_ids),
             "elapsed_s": elapsed_s,

@@ -7,25 +7,40 @@ from typing import TYPE_CHECKING
 
 from foretell.cli.options import DtypeName
 from foretell.cli.output import note
+from foretell.config import DrafterKind
 from foretell.errors import UsageError
 from foretell.threads import BUSY, share_busy_cores
 
 if TYPE_CHECKING:
     import torch
 
+    from foretell.decoding.drafter_config import DrafterConfig
     from foretell.models.heads import Heads
     from foretell.models.mtp_model import MTPModel
 
 
-def check_model(trunk: str, heads: str | None = None) -> None:
-    """Raise CheckpointError, before anything heavy is imported, where ``trunk`` or ``heads`` names nothing there is.
+DEFAULT_DEPTH = 3
+"""Tokens drafted a step where a drafter without heads is asked for and no depth is."""
+
+
+def check_model(
+    trunk: str, heads: str | None = None, drafter: DrafterKind | None = None, draft_model: str | None = None
+) -> None:
+    """Raise CheckpointError, before anything heavy is imported, where ``trunk``, ``heads`` or ``draft_model`` names
+    nothing there is, and UsageError where ``drafter`` and ``draft_model`` do not go together.
 
     Then decides how threads wait for each other, while that is still possible.
     """
+    wants_model = drafter is not None and "model" in drafter
+    if wants_model and draft_model is None:
+        raise UsageError(f"--drafter {drafter} needs a draft model; name a small one with --draft-model")
+    if draft_model is not None and drafter is not None and not wants_model:
+        raise UsageError(f"--draft-model: --drafter {drafter} uses none; leave it out, or give model or ngram+model")
     from foretell.checkpoints.adapter_config import read_adapter_config
     from foretell.checkpoints.source import find_source
 
-    find_source(trunk)
+    for model in filter(None, (trunk, draft_model)):
+        find_source(model)
     if heads not in (None, "none"):
         read_adapter_config(heads)
     if share_busy_cores():
@@ -53,6 +68,25 @@ def load_model(trunk: str, heads: str | None = None, dtype: DtypeName = "auto", 
     return model
 
 
+def load_drafter(
+    model: MTPModel, drafter: DrafterKind | None, draft_model: str | None, dtype: DtypeName
+) -> DrafterConfig | None:
+    """What ``--drafter`` and ``--draft-model`` ask for; None = the heads, where there are some.
+
+    Raises UsageError, naming the option, where it does not fit the model.
+    """
+    from foretell.decoding.drafter_config import DrafterConfig
+
+    kind = drafter or ("heads" if draft_model is None else "model")
+    if drafter is None and draft_model is None:
+        return None
+    small = None if draft_model is None else load_model(draft_model, "none", dtype)
+    try:
+        return DrafterConfig.resolve(DrafterConfig(kind, small), model)
+    except UsageError as error:
+        raise UsageError(f"{'--drafter' if small is None else '--draft-model'}: {error}") from error
+
+
 def torch_dtype(name: DtypeName) -> torch.dtype:
     """The type that ``--dtype`` names; "auto" is bfloat16 where this CPU packs it."""
     import torch
@@ -77,36 +111,49 @@ def describe_heads(heads: Heads) -> str:
     return f"{config.kind}, {mode}, {size:.1f} M parameters{vocabulary}"
 
 
-def resolve_depth(model: MTPModel, depth: int | None, heads: str | None) -> int:
-    """The depth to decode with: as asked; otherwise what the heads were trained for if ``--heads`` was given, else 0.
+def resolve_depth(model: MTPModel, depth: int | None, heads: str | None, drafter: DrafterConfig | None = None) -> int:
+    """The depth to decode with: as asked; otherwise, if ``--heads`` or ``--drafter`` was given, what the heads that
+    draft were trained for, 3 where none do; else 0.
 
     Hints, on stderr, at heads that stay unused. Raises UsageError for a depth the model cannot draft.
     """
-    trained = 0 if model.heads is None else model.heads.config.num_depths
-    if depth is None:
+    trained = 0
+    if model.heads is not None:
+        if drafter is None or "heads" in drafter.parts:
+            trained = model.heads.config.num_depths
+        else:
+            note(f"hint: this model has heads, but --drafter {drafter.kind} leaves them unused")
+    if depth is None and drafter is not None:
+        depth = trained or DEFAULT_DEPTH
+    elif depth is None:
         depth = trained if heads is not None else 0
-    check_depths(model, [depth], "--depth")
-    if depth > trained:
+    check_depths(model, [depth], "--depth", drafter)
+    if depth > trained and (drafter is None or drafter.kind == "heads"):
         note(f"hint: these heads were trained to depth {trained}; deeper guesses are seldom right and cost time")
     if trained and depth == 0:
         note(f"hint: this model has heads, but depth 0 leaves them unused; --depth {trained} drafts with them")
     return depth
 
 
-def check_depths(model: MTPModel, depths: list[int], option: str = "--depths") -> None:
+def check_depths(
+    model: MTPModel, depths: list[int], option: str = "--depths", drafter: DrafterConfig | None = None
+) -> None:
     """Raise UsageError, naming the option, where the model cannot draft one of ``depths``."""
     from foretell.decoding.engine import Engine
 
     try:
         for depth in depths:
-            Engine(model).check_depth(depth)
+            Engine(model, drafter=drafter).check_depth(depth)
     except UsageError as error:
         raise UsageError(f"{option}: {error}") from error
 
 
-def default_depths(model: MTPModel, deepest: int, first: int = 0) -> list[int]:
-    """``first`` to ``deepest``, as far as these heads go; plain decoding alone without heads."""
-    if model.heads is None:
+def default_depths(model: MTPModel, deepest: int, first: int = 0, drafter: DrafterConfig | None = None) -> list[int]:
+    """``first`` to ``deepest``, as far as the drafter goes; plain decoding alone without one."""
+    from foretell.decoding.engine import Engine
+
+    engine = Engine(model, drafter=drafter)
+    if engine.drafter is None:
         return [0]
-    limit = model.heads.config.max_depth
+    limit = engine.drafter.max_depth(model)
     return list(range(first, min(deepest, limit or deepest) + 1))

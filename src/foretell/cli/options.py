@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from foretell.config import DrafterKind
 from foretell.errors import UsageError
 
 DtypeName = Literal["auto", "float32", "bfloat16"]
@@ -16,6 +17,17 @@ Model = Annotated[
     str, Parameter(help="Trunk: a folder, a GGUF file, a hub name (OWNER/NAME), or demo (SmolLM2-135M-Instruct).")
 ]
 Heads = Annotated[str | None, Parameter(help="Adapter folder with the heads, as foretell train writes it.")]
+Drafter = Annotated[
+    DrafterKind | None,
+    Parameter(
+        help="Who guesses ahead: heads, ngram (look-up in the prompt and the text so far), a separate model, or one of "
+        "them where look-up finds nothing. Default: heads where there are some, model with --draft-model."
+    ),
+]
+DraftModel = Annotated[
+    str | None,
+    Parameter(help="Small model of the same vocabulary that guesses ahead: a folder, a GGUF file or a hub name."),
+]
 Dtype = Annotated[
     DtypeName, Parameter(help="Type to compute in; auto = bfloat16 where this CPU is fast in it, else float32.")
 ]

@@ -8,8 +8,20 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from foretell.cli.assets import prompt_files
-from foretell.cli.loading import check_depths, check_model, default_depths, load_model
-from foretell.cli.options import Depths, Dtype, Heads, Json, MaxTokens, NumPrompts, Prompts, parse_depths, switch
+from foretell.cli.loading import check_depths, check_model, default_depths, load_drafter, load_model
+from foretell.cli.options import (
+    Depths,
+    Drafter,
+    DraftModel,
+    Dtype,
+    Heads,
+    Json,
+    MaxTokens,
+    NumPrompts,
+    Prompts,
+    parse_depths,
+    switch,
+)
 from foretell.cli.output import check_json_target, note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
 from foretell.errors import UsageError
@@ -22,6 +34,7 @@ if TYPE_CHECKING:
 
     from foretell.analysis.law import LawResult
     from foretell.analysis.lossless import EqualityReport
+    from foretell.config import DrafterKind
 
 _DEEPEST = 4
 
@@ -34,6 +47,8 @@ def verify(
     /,
     *,
     heads: Heads = None,
+    drafter: Drafter = None,
+    draft_model: DraftModel = None,
     prompts: Prompts = None,
     depths: Depths = None,
     max_tokens: MaxTokens = 64,
@@ -58,6 +73,7 @@ def verify(
 
         foretell verify demo --heads adapters/smollm2-135m-instruct --num-prompts 5
         foretell verify --sampling
+        foretell verify demo --drafter ngram --num-prompts 5
     """
     check_json_target(json)
     if model is None and not sampling:
@@ -65,12 +81,12 @@ def verify(
     console, passed = results(), True
     found: dict[str, Any] = {}
     if model is not None:
-        report = _equality(model, heads, prompts, depths, max_tokens, num_prompts, dtype)
+        report = _equality(model, heads, drafter, draft_model, prompts, depths, max_tokens, num_prompts, dtype)
         _print_equality(console, report)
         found["greedy"] = report.as_dict()
         passed = report.passed
     if sampling:
-        laws = _law(samples)
+        laws = _law(samples, drafter or ("heads" if draft_model is None else "model"))
         _print_law(console, laws)
         found["sampling"] = [law.as_dict() for law in laws]
         passed = passed and all(law.passed for law in laws)
@@ -82,6 +98,8 @@ def verify(
 def _equality(
     model: str,
     heads: str | None,
+    drafter: DrafterKind | None,
+    draft_model: str | None,
     prompts: list[Path] | None,
     depths: str | None,
     max_tokens: int,
@@ -91,26 +109,36 @@ def _equality(
     files = prompt_files(prompts)
     check_prompts(files)
     asked = None if depths is None else parse_depths(depths)
-    check_model(model, heads)
+    check_model(model, heads, drafter, draft_model)
 
     from foretell.analysis.lossless import check_greedy_equality
 
     loaded = load_model(model, heads, dtype)
-    if loaded.heads is None:
-        raise UsageError(f"{model} has no heads, so there is nothing to verify; --heads names an adapter folder")
-    run_depths = [d for d in (default_depths(loaded, _DEEPEST, first=1) if asked is None else asked) if d]
+    drafting = load_drafter(loaded, drafter, draft_model, dtype)
+    if loaded.heads is None and drafting is None:
+        raise UsageError(
+            f"{model} has no heads, so there is nothing to verify; --heads names an adapter folder, --drafter ngram "
+            "needs none"
+        )
+    run_depths = default_depths(loaded, _DEEPEST, first=1, drafter=drafting) if asked is None else asked
+    run_depths = [depth for depth in run_depths if depth]
     if not run_depths:
         raise UsageError("--depths: give a depth above 0 to compare with plain decoding")
-    check_depths(loaded, run_depths)
+    check_depths(loaded, run_depths, drafter=drafting)
     taken = load_prompts(loaded, files, num_prompts)
     with progress() as bar:
         task = bar.add_task("prompts compared", total=len(taken))
         return check_greedy_equality(
-            loaded, taken, run_depths, max_tokens, on_progress=lambda done, total: bar.update(task, completed=done)
+            loaded,
+            taken,
+            run_depths,
+            max_tokens,
+            drafter=drafting,
+            on_progress=lambda done, total: bar.update(task, completed=done),
         )
 
 
-def _law(num_samples: int) -> list[LawResult]:
+def _law(num_samples: int, drafter: DrafterKind) -> list[LawResult]:
     if share_busy_cores():
         note(BUSY)
     from foretell.analysis.law import check_sampling_law
@@ -118,7 +146,9 @@ def _law(num_samples: int) -> list[LawResult]:
     with progress() as bar:
         task = bar.add_task("laws measured", total=None)
         return check_sampling_law(
-            num_samples, on_progress=lambda done, total: bar.update(task, completed=done, total=total)
+            num_samples,
+            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
+            drafter=drafter,
         )
 
 

@@ -6,9 +6,11 @@ import torch
 
 from foretell.decoding.cache import KVCache
 from foretell.decoding.choose import choose_tokens
+from foretell.decoding.memory import heads_num_bytes
 from foretell.decoding.passes import PassInput
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.state_queue import StateQueue
+from foretell.models.decoder import States
 from foretell.models.heads import Heads
 from foretell.models.sequential import SequentialHeads
 from foretell.types import Draft
@@ -42,14 +44,15 @@ class HeadsDrafter:
         for cache in self.caches:
             cache.move(source, target)
 
-    def observe(self, row: Sequence, index: int, trunk_states_ND: torch.Tensor) -> None:
+    def observe(self, row: Sequence, index: int, states: States) -> None:
         """The trunk's states of newly committed tokens; the first one belongs to token ``index`` of the row."""
         if row.depth and index < self.window:  # past their window the heads draft no more
-            self._push(row.slot, 0, index, trunk_states_ND)
+            self._push(row.slot, 0, index, self.heads.trunk_side(states))
 
     def depth_for(self, row: Sequence) -> int:
-        """How deep this row can be drafted now: its own limit, and the heads' window."""
-        return max(0, min(row.depth_limit, self.window - len(row) + 1))
+        """How deep this row can be drafted now: its own limit, the heads' window, and the modules there are."""
+        limit = min(row.depth_limit, self.heads.config.max_depth or row.depth)
+        return max(0, min(limit, self.window - len(row) + 1))
 
     def draft(self, rows: list[Sequence], depths: list[int]) -> list[Draft]:
         """One chain a row, ``depths[b]`` tokens long."""
@@ -130,4 +133,9 @@ class HeadsDrafter:
             queue.extend(index, states_ND)
 
     def _choose(self, logits_BV: torch.Tensor, rows: list[Sequence], drafts: list[Draft]) -> None:
-        choose_tokens(self.heads, logits_BV, rows, drafts)
+        choose_tokens(logits_BV, rows, drafts, self.heads)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the heads' weights, and of their keys and values."""
+        return heads_num_bytes(self.heads) + sum(cache.num_bytes for cache in self.caches)

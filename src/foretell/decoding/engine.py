@@ -7,9 +7,8 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from foretell.config import SamplingParams
-from foretell.decoding.drafters import HeadsDrafter
-from foretell.decoding.parallel_drafter import ParallelDrafter
+from foretell.config import DrafterKind, SamplingParams
+from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.prompts import encode_prompt
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.step import DecodeStep, StepTimes
@@ -21,14 +20,18 @@ from foretell.types import Completion, Prompt
 class Engine:
     """Decodes with ``model``, at most ``max_batch`` rows at a time; rows join and leave between steps.
 
-    ``prefill_times`` and ``decode_times`` add up over all calls.
+    ``drafter``: who guesses ahead; by default the heads, where the model has some. A name, or a DrafterConfig, which
+    also takes a draft model. ``prefill_times`` and ``decode_times`` add up over all calls; ``drafter_num_bytes`` is
+    the memory that the last call's drafter had come to.
     """
 
-    def __init__(self, model: MTPModel, max_batch: int = 1) -> None:
+    def __init__(self, model: MTPModel, max_batch: int = 1, drafter: DrafterKind | DrafterConfig | None = None) -> None:
         if isinstance(max_batch, bool) or not isinstance(max_batch, int) or max_batch < 1:
             raise UsageError(f"max_batch is {max_batch!r}; give an integer of at least 1")
         self.model = model
         self.max_batch = max_batch
+        self.drafter = DrafterConfig.resolve(drafter, model)
+        self.drafter_num_bytes = 0
         self.prefill_times = StepTimes()
         self.decode_times = StepTimes()
 
@@ -42,8 +45,8 @@ class Engine:
         """Complete every prompt, in order. ``depth``: drafted tokens a step, 0 = plain decoding.
 
         A prompt is text, token ids, or chat messages. ``params`` is one for all or one a prompt. ``on_finish`` is
-        called with (prompt index, completion) as soon as each is done. Raises UsageError for a depth the heads cannot
-        draft and ContextLengthError for a prompt that leaves no room for a token.
+        called with (prompt index, completion) as soon as each is done. Raises UsageError for a depth the drafter
+        cannot reach and ContextLengthError for a prompt that leaves no room for a token.
         """
         self.check_depth(depth)
         if isinstance(prompts, (str, dict)):
@@ -65,18 +68,17 @@ class Engine:
         """Raise UsageError where this model cannot draft ``depth`` tokens a step."""
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
             raise UsageError(f"depth {depth!r} is not allowed; give an integer of at least 0 (0 = plain decoding)")
-        if depth and self.model.heads is None:
+        if depth and self.drafter is None:
             raise UsageError(
                 f"depth {depth} asked for, but {self.model.trunk.name} has no heads; give heads (an adapter folder), "
-                "or depth 0 for plain decoding"
+                "another drafter (ngram needs nothing else), or depth 0 for plain decoding"
             )
-        if depth and self.model.heads is not None:
-            limit = self.model.heads.config.max_depth
-            if limit is not None and depth > limit:
-                raise UsageError(
-                    f"depth {depth} is more than the {limit} trained modules of these heads (not unrolled, so none is "
-                    f"used twice); give a depth from 0 to {limit}"
-                )
+        limit = None if self.drafter is None else self.drafter.max_depth(self.model)
+        if limit is not None and depth > limit:
+            raise UsageError(
+                f"depth {depth} is more than the {limit} trained modules of these heads (not unrolled, so none is "
+                f"used twice); give a depth from 0 to {limit}"
+            )
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Prompt -> token ids; see ``encode_prompt``."""
@@ -94,12 +96,9 @@ class Engine:
     @torch.inference_mode()
     def _run(self, rows: list[Sequence], on_finish: Callable[[int, Completion], None] | None) -> None:
         num_slots = min(self.max_batch, len(rows))
-        trunk, heads = self.model.trunk, self.model.heads
-        drafter = None
-        if heads is not None and any(row.depth for row in rows):
-            kind = HeadsDrafter if heads.reads_tokens else ParallelDrafter
-            drafter = kind(heads, num_slots, trunk.max_positions)
-        step = DecodeStep(trunk, drafter, num_slots)
+        config = self.drafter if any(row.depth for row in rows) else None
+        drafter = None if config is None else config.build(self.model, num_slots)
+        step = DecodeStep(self.model.trunk, drafter, num_slots)
         waiting = list(enumerate(rows))[::-1]
         active: list[tuple[int, Sequence]] = []
         while waiting or active:
@@ -119,6 +118,7 @@ class Engine:
                 if row.finish_reason and on_finish:
                     on_finish(index, row.completion())
             active = _close_gaps(active, step)
+        self.drafter_num_bytes = 0 if drafter is None else drafter.num_bytes
 
 
 def _close_gaps(active: list[tuple[int, Sequence]], step: DecodeStep) -> list[tuple[int, Sequence]]:

@@ -6,9 +6,11 @@ import torch
 
 from foretell.decoding.cache import KVCache
 from foretell.decoding.choose import choose_tokens
+from foretell.decoding.memory import heads_num_bytes
 from foretell.decoding.passes import PassInput
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.state_queue import StateQueue
+from foretell.models.decoder import States
 from foretell.models.heads import Heads
 from foretell.types import Draft
 
@@ -39,10 +41,11 @@ class ParallelDrafter:
         for cache in self.caches:
             cache.move(source, target)
 
-    def observe(self, row: Sequence, index: int, trunk_states_ND: torch.Tensor) -> None:
+    def observe(self, row: Sequence, index: int, states: States) -> None:
         """The trunk's states of newly committed tokens; the first one belongs to token ``index`` of the row."""
         if not row.depth or index >= self.window:  # past their window the heads draft no more
             return
+        trunk_states_ND = self.heads.trunk_side(states)
         if not self.heads.attends:
             self._queues[row.slot] = StateQueue(index + len(trunk_states_ND) - 1, trunk_states_ND[-1:].clone())
         elif (queue := self._queues[row.slot]) is None:
@@ -51,8 +54,8 @@ class ParallelDrafter:
             queue.extend(index, trunk_states_ND)
 
     def depth_for(self, row: Sequence) -> int:
-        """How deep this row can be drafted now: its own limit, and none past the heads' window."""
-        return row.depth_limit if len(row) <= self.window + 1 else 0
+        """How deep this row can be drafted now: its own limit and the modules there are; none past the window."""
+        return min(row.depth_limit, len(self.caches)) if len(row) <= self.window + 1 else 0
 
     def draft(self, rows: list[Sequence], depths: list[int]) -> list[Draft]:
         """One chain a row, ``depths[b]`` tokens long."""
@@ -94,4 +97,9 @@ class ParallelDrafter:
         return heads.project(output.post_BTD[row_index, newest], depth)
 
     def _choose(self, logits_BV: torch.Tensor, rows: list[Sequence], drafts: list[Draft]) -> None:
-        choose_tokens(self.heads, logits_BV, rows, drafts)
+        choose_tokens(logits_BV, rows, drafts, self.heads)
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the heads' weights, and of their keys and values."""
+        return heads_num_bytes(self.heads) + sum(cache.num_bytes for cache in self.caches)

@@ -9,12 +9,12 @@ from itertools import accumulate, pairwise
 import torch
 
 from foretell.decoding.cache import KVCache
-from foretell.decoding.drafters import HeadsDrafter
-from foretell.decoding.parallel_drafter import ParallelDrafter
+from foretell.decoding.drafter import Drafter
 from foretell.decoding.passes import PassInput
 from foretell.decoding.sampling import filtered_probs
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.verify import verify_greedy, verify_sampled
+from foretell.models.decoder import States
 from foretell.models.greedy import argmax
 from foretell.models.packed import smallest_pass
 from foretell.models.trunk import Trunk
@@ -46,7 +46,7 @@ class DecodeStep:
     projection fewer rows, because kernels for one row may round otherwise than those for several.
     """
 
-    def __init__(self, trunk: Trunk, drafter: HeadsDrafter | ParallelDrafter | None, num_slots: int) -> None:
+    def __init__(self, trunk: Trunk, drafter: Drafter | None, num_slots: int) -> None:
         self.trunk = trunk
         self.drafter = drafter
         self.cache = KVCache(num_slots, trunk.max_positions)
@@ -96,8 +96,7 @@ class DecodeStep:
             num_new = len(pending[b]) + num_taken - 1
             self.cache.commit(row.slot, starts[b] + num_new)
             if self.drafter and row.finish_reason is None:
-                side = self.drafter.heads.trunk_side(states)
-                self.drafter.observe(row, starts[b], side[b, :num_new])
+                self.drafter.observe(row, starts[b], _states_of(states, b, num_new))
         if times is not None:
             times.add(t1 - t0, t2 - t1, time.perf_counter() - t2)
 
@@ -117,6 +116,14 @@ class DecodeStep:
             else verify_sampled(draft, probs[b], row.generator)
             for b, (row, draft, span) in enumerate(zip(rows, drafts, judged, strict=True))
         ]
+
+
+def _states_of(states: States, b: int, count: int) -> States:
+    """The first ``count`` states of row b, (n, D) each."""
+    below_BTD = states.below_BTD
+    return States(
+        states.pre_BTD[b, :count], states.post_BTD[b, :count], None if below_BTD is None else below_BTD[b, :count]
+    )
 
 
 def _sampled_probs(rows: list[Sequence], judged: list[range], logits_MV: torch.Tensor) -> dict[int, torch.Tensor]:

@@ -1,0 +1,87 @@
+"""NgramDrafter: prompt look-up (Saxena 2023): what followed the same n-gram earlier in the row is guessed again."""
+
+from __future__ import annotations
+
+import sys
+
+from foretell.decoding.sequence import Sequence
+from foretell.models.decoder import States
+from foretell.types import Draft
+
+
+class NgramDrafter:
+    """Copies what followed the latest earlier occurrence of the row's longest suffix, ``max_n`` to ``min_n`` tokens.
+
+    The copy may run into itself, as in LZ77: after "ab ab " it goes on "ab ab ab" as deep as is asked. Where no suffix
+    occurred before, the draft is empty. A guess is certain, so it draws no random number and has no distribution.
+    """
+
+    def __init__(self, num_slots: int, max_n: int = 3, min_n: int = 1) -> None:
+        self._sizes = range(max_n, min_n - 1, -1)
+        self._rows = [_Index(self._sizes) for _ in range(num_slots)]
+
+    def admit(self, slot: int) -> None:
+        """A new row takes ``slot``."""
+        self._rows[slot] = _Index(self._sizes)
+
+    def move(self, source: int, target: int) -> None:
+        """A row changes slots."""
+        self._rows[target] = self._rows[source]
+
+    def observe(self, row: Sequence, index: int, states: States) -> None:
+        """Nothing: the tokens are read when a draft is asked for, and the states never."""
+
+    def depth_for(self, row: Sequence) -> int:
+        """The row's own limit."""
+        return row.depth_limit
+
+    def draft(self, rows: list[Sequence], depths: list[int]) -> list[Draft]:
+        """One chain a row, ``depths[b]`` tokens long or empty."""
+        return [Draft(self._guess(row, depth) if depth else []) for row, depth in zip(rows, depths, strict=True)]
+
+    @property
+    def num_bytes(self) -> int:
+        """Memory of the indices."""
+        return sum({id(index): index.num_bytes for index in self._rows}.values())
+
+    def _guess(self, row: Sequence, depth: int) -> list[int]:
+        index = self._rows[row.slot]
+        index.extend(row.tokens_from(len(index.token_ids)))
+        return index.look_up(depth)
+
+
+class _Index:
+    """Tokens of a row, and for every n-gram before the last token where its latest occurrence ends."""
+
+    def __init__(self, sizes: range) -> None:
+        self.token_ids: list[int] = []
+        self._ends: dict[int, dict[tuple[int, ...], int]] = {n: {} for n in sizes}
+
+    def extend(self, token_ids: list[int]) -> None:
+        """Read new tokens; work and memory are proportional to their number."""
+        first = max(1, len(self.token_ids))
+        self.token_ids += token_ids
+        # An n-gram is entered once a token follows it, so that the suffix never finds itself.
+        for n, ends in self._ends.items():
+            for end in range(max(first, n), len(self.token_ids)):
+                ends[tuple(self.token_ids[end - n : end])] = end
+
+    def look_up(self, depth: int) -> list[int]:
+        """``depth`` tokens, or none."""
+        text = self.token_ids
+        for n, ends in self._ends.items():
+            if (end := ends.get(tuple(text[-n:]))) is not None:
+                copied = text[end : end + depth]
+                while len(copied) < depth:  # the period from ``end`` to the text's end once more
+                    copied.append(copied[len(copied) - (len(text) - end)])
+                return copied
+        return []
+
+    @property
+    def num_bytes(self) -> int:
+        """Token list, tables, keys and positions, as Python counts them; the ids themselves are shared."""
+        integer = sys.getsizeof(2**20)
+        tables = (
+            sys.getsizeof(ends) + len(ends) * (sys.getsizeof((0,) * n) + integer) for n, ends in self._ends.items()
+        )
+        return sys.getsizeof(self.token_ids) + sum(tables)
