@@ -12,14 +12,14 @@ from foretell.cli.main import app
 from foretell.errors import CheckpointError
 
 OPTIONS = {
-    "bench": "depths dtype heads json max-tokens num-prompts prompts reference repeats",
+    "bench": "depths draft-model drafter dtype heads json max-tokens num-prompts prompts reference repeats",
     "demo": "depth dtype heads json max-tokens model num-prompts prompts",
     "distill": "batch dtype json limit max-tokens min-p seed temperature top-k top-p",
-    "generate": "chat depth dtype heads json max-tokens min-p seed stop temperature top-k top-p",
+    "generate": "chat depth draft-model drafter dtype heads json max-tokens min-p seed stop temperature top-k top-p",
     "inspect": "json",
     "probe": "data dtype heads json max-records",
     "train": "json overwrite resume",
-    "verify": "depths dtype heads json max-tokens num-prompts prompts samples sampling",
+    "verify": "depths draft-model drafter dtype heads json max-tokens num-prompts prompts samples sampling",
 }
 
 
@@ -32,7 +32,7 @@ def test_options_are_frozen() -> None:
         for command, arguments in found.items()
     }
     assert names == {command: options.split() for command, options in OPTIONS.items()}
-    assert max(map(len, names.values())) <= 12
+    assert max(map(len, names.values())) <= 14
 
 
 @pytest.mark.parametrize("command", ["", *OPTIONS])

@@ -118,3 +118,18 @@ def test_a_reduced_draft_vocabulary_follows_a_trained_trunk() -> None:
     torch.testing.assert_close(logits, 3 * frozen)
     [grad] = torch.autograd.grad(logits.sum(), [weight])
     assert grad[ids].all() and not grad[4].any()
+
+
+def test_drafting_reads_a_copy_of_the_output_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Gathering the rows of the draft vocabulary anew for every draft made drafting twice as slow."""
+    trunk = Trunk(tiny_llama())
+    assert trunk.output_head.weight.requires_grad  # as transformers loads it
+    heads = random_heads(trunk, draft_ids=[3, 5, 8]).eval()
+    states = torch.randn(2, trunk.hidden_size)
+    read, copied_rows = [], heads._draft_rows
+    monkeypatch.setattr(heads, "_draft_rows", lambda: read.append(1) or copied_rows())
+    with torch.no_grad():
+        torch.testing.assert_close(heads.trunk_draft_logits(states), trunk.project(states)[:, [3, 5, 8]])
+        assert read == [1]
+        heads.train().trunk_draft_logits(states)  # beside a trunk that trains the copy would fall behind
+    assert read == [1]

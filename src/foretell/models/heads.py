@@ -114,7 +114,7 @@ class Heads(nn.Module, ABC):
         if self.draft_ids_V is None:
             return self.trunk.project(trunk_states_post)
         weight = self.trunk.output_head.weight
-        if weight.requires_grad:  # trained with the heads: a copy of its rows would fall behind, and take no gradient
+        if weight.requires_grad and (self.training or torch.is_grad_enabled()):  # a copy would fall behind
             return self.trunk.scale_logits(F.linear(trunk_states_post, weight[self.draft_ids_V]))
         return self.trunk.scale_logits(self._draft_rows()(trunk_states_post))
 
