@@ -6,8 +6,6 @@ from typing import Any
 
 import torch
 
-from foretell.config import HeadsConfig
-from foretell.models.build import build_heads
 from foretell.models.heads import Heads
 from foretell.models.trunk import Trunk
 from foretell.training.documents import Document
@@ -16,6 +14,7 @@ from foretell.training.packing import PackedRows, pack
 from foretell.training.recipe import ObjectiveConfig
 from foretell.training.states import trunk_outputs
 from foretell.training.targets import count_valid
+from tests.fixtures import random_heads
 
 HEADS: dict[str, dict[str, Any]] = {
     "unrolled": {"unrolled": True, "num_depths": 3},
@@ -40,14 +39,8 @@ DRAFT_IDS = list(range(0, 256, 3))
 
 
 def trained_heads(trunk: Trunk, seed: int = 0, draft_ids: list[int] | None = None, **config: Any) -> Heads:
-    """Heads with noise on every tensor, all of which train."""
-    ids = None if draft_ids is None else torch.tensor(draft_ids)
-    with torch.random.fork_rng(), torch.no_grad():
-        torch.manual_seed(seed)
-        heads = build_heads(trunk, HeadsConfig(**{"draft_vocab_size": len(draft_ids or ())} | config), ids)
-        for parameter in heads.parameters():
-            parameter.add_(torch.randn(parameter.shape).to(parameter) * 0.1)
-    return heads.eval().requires_grad_(True)
+    """``random_heads``, all of which train."""
+    return random_heads(trunk, seed, draft_ids, **config).requires_grad_(True)
 
 
 def document(num_tokens: int, seed: int, num_prompt: int = 0) -> Document:

@@ -33,6 +33,7 @@ from foretell.checkpoints.adapter_config import (
 from foretell.checkpoints.files import (
     CheckpointWarning,
     TensorHeader,
+    check_folder,
     one_line,
     read_headers,
     refuse_not_finite,
@@ -112,17 +113,7 @@ def write_adapter(
 
 def check_target(folder: str | PathLike[str], overwrite: bool) -> None:
     """Raise CheckpointError where ``save_adapter`` would refuse ``folder``: ask before a long training, not after."""
-    target = Path(folder)
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise CheckpointError(f"{target}: is a file; give a folder for the adapter")
-    found = {entry.name for entry in target.iterdir()}
-    if others := sorted(found - {CONFIG_FILE, TENSOR_FILE}):
-        shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
-        raise CheckpointError(f"{target}: holds other files ({shown}) and is not touched; give another folder")
-    if found and not overwrite:
-        raise CheckpointError(f"{target}: an adapter is already there; give another folder, or ask to overwrite it")
+    check_folder(Path(folder), "an adapter", {CONFIG_FILE, TENSOR_FILE}.__contains__, overwrite)
 
 
 def load_adapter(trunk: Trunk, folder: str | PathLike[str], dtype: torch.dtype | None = None) -> Heads:

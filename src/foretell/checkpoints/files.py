@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,6 +80,23 @@ def one_line(error: BaseException) -> str:
     """An error's text on one line of bounded length, to be quoted within a message."""
     text = " ".join(str(error).split()) or type(error).__name__
     return (text if len(text) <= 300 else text[:297] + "...").rstrip(".:")
+
+
+def check_folder(folder: Path, what: str, is_ours: Callable[[str], bool], overwrite: bool) -> None:
+    """Raise CheckpointError where ``what`` ("an adapter") cannot be written to ``folder``.
+
+    It may be absent or empty; with ``overwrite`` it may hold files whose names ``is_ours``, and never any other.
+    """
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise CheckpointError(f"{folder}: is a file; give a folder for the {what.split()[-1]}")
+    found = sorted(entry.name for entry in folder.iterdir())
+    if others := [name for name in found if not is_ours(name)]:
+        shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
+        raise CheckpointError(f"{folder}: holds other files ({shown}) and is not touched; give another folder")
+    if found and not overwrite:
+        raise CheckpointError(f"{folder}: {what} is already there; give another folder, or ask to overwrite it")
 
 
 @contextmanager

@@ -17,9 +17,8 @@ import torch
 
 from foretell.checkpoints.adapter import write_adapter
 from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE
-from foretell.checkpoints.files import refuse_not_finite, written_whole
+from foretell.checkpoints.files import check_folder, refuse_not_finite, written_whole
 from foretell.checkpoints.native import without_claims
-from foretell.errors import CheckpointError
 from foretell.models.heads import Heads
 from foretell.models.shards import whole
 from foretell.models.trunk import Trunk
@@ -82,18 +81,7 @@ def write_model(
 
 def check_model_target(folder: str | PathLike[str], overwrite: bool) -> None:
     """Raise CheckpointError where ``save_model`` would refuse ``folder``: ask before a long training, not after."""
-    target = Path(folder)
-    if not target.exists():
-        return
-    if not target.is_dir():
-        raise CheckpointError(f"{target}: is a file; give a folder for the model")
-    found = sorted(entry.name for entry in target.iterdir())
-    others = [name for name in found if not _OURS.fullmatch(name)]
-    if others:
-        shown = ", ".join(others[:5]) + (", ..." if len(others) > 5 else "")
-        raise CheckpointError(f"{target}: holds other files ({shown}) and is not touched; give another folder")
-    if found and not overwrite:
-        raise CheckpointError(f"{target}: a model is already there; give another folder, or ask to overwrite it")
+    check_folder(Path(folder), "a model", lambda name: bool(_OURS.fullmatch(name)), overwrite)
 
 
 def _weights(trunk: Trunk, dtype: torch.dtype | None, keep: bool) -> dict[str, torch.Tensor]:

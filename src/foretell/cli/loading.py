@@ -77,9 +77,9 @@ def load_drafter(
     """
     from foretell.decoding.drafter_config import DrafterConfig
 
-    kind = drafter or ("heads" if draft_model is None else "model")
     if drafter is None and draft_model is None:
         return None
+    kind = drafter or "model"
     small = None if draft_model is None else load_model(draft_model, "none", dtype)
     try:
         return DrafterConfig.resolve(DrafterConfig(kind, small), model)
@@ -142,8 +142,9 @@ def check_depths(
     from foretell.decoding.engine import Engine
 
     try:
+        engine = Engine(model, drafter=drafter)
         for depth in depths:
-            Engine(model, drafter=drafter).check_depth(depth)
+            engine.check_depth(depth)
     except UsageError as error:
         raise UsageError(f"{option}: {error}") from error
 

@@ -7,19 +7,19 @@ from itertools import accumulate
 from typing import Any
 
 import torch
-import torch.nn.functional as F
 
 from foretell.models.heads import Heads
 from foretell.models.trunk import Trunk
 from foretell.training.documents import Document
+from foretell.training.objective import Batch, joint_loss
 from foretell.training.packing import pack
 from foretell.training.probe import probe_documents
-from foretell.training.recipe import DataConfig
-from foretell.training.targets import ahead_of, valid_mask
+from foretell.training.recipe import DataConfig, ObjectiveConfig
 
 _MOST_DOCUMENTS = 400
 _MOST_TOKENS = 200_000
-_CHUNK = 256
+_ONE = torch.ones(1, dtype=torch.long)
+"""In place of the counts of a window: sums are wanted, no means."""
 
 
 @torch.no_grad()
@@ -50,12 +50,12 @@ def _language_model(trunk: Trunk, documents: list[Document], data: DataConfig, b
         part = slice(start, start + batch_rows)
         token_ids = rows.token_ids_RT[part].long().to(trunk.device)
         doc_ids = rows.doc_ids_RT[part].long().to(trunk.device)
-        valid_BT = valid_mask(doc_ids, rows.supervised_RT[part].to(trunk.device), 0)
-        labels_N = ahead_of(token_ids, valid_BT, 1)
-        states_ND = trunk.text_states(token_ids, doc_ids).post_BTD[valid_BT]
-        for chunk_ND, chunk_N in zip(states_ND.split(_CHUNK), labels_N.split(_CHUNK), strict=True):
-            nll += float(F.cross_entropy(trunk.project(chunk_ND).float(), chunk_N, reduction="sum"))
-        num_targets += len(labels_N)
+        supervised, states = rows.supervised_RT[part].to(trunk.device), trunk.text_states(token_ids, doc_ids)
+        batch = Batch(token_ids, doc_ids, supervised, states, None)
+        main = joint_loss(trunk, None, batch, ObjectiveConfig(), _ONE, progress=0.0, train_trunk=True).main
+        assert main is not None
+        nll += float(main.loss_sum)
+        num_targets += main.num_valid
     num_bytes = sum(document.num_bytes for document in documents)
     num_tokens = sum(len(document.token_ids) for document in documents)
     loss = nll / num_targets if num_targets else None

@@ -43,6 +43,7 @@ class MTPTrainer(Trainer):
             shard(model)
             place = self.accelerator.prepare_model
             self.accelerator.prepare_model = lambda m, **_: place(m, evaluation_mode=True)
+        self._parts = _trainable_parts(model)  # after the split, which makes other parameters
         late = model.objective.curriculum_share if model.objective.curriculum == "forward" else 0.0
         self._gradients = GradientCheck(model, wait_share=late)
 
@@ -67,7 +68,7 @@ class MTPTrainer(Trainer):
         """The Trainer's own optimizer; groups of trunk and heads, with and without weight decay, each at its rate."""
         decays = set(self.get_decay_parameter_names(self.model))
         groups = []
-        for part, params in self._parts().items():
+        for part, params in self._parts.items():
             rate = self._config.heads_learning_rate if part == "heads" else 0.0
             for decay in (True, False):
                 chosen = [param for name, param in params.items() if (name in decays) == decay]
@@ -83,19 +84,11 @@ class MTPTrainer(Trainer):
         self.optimizer = kind(groups, **settings)
         return self.optimizer
 
-    def _parts(self) -> dict[str, dict[str, nn.Parameter]]:
-        """Trainable parameters of the trunk and of the heads by name."""
-        parts: dict[str, dict[str, nn.Parameter]] = {"trunk": {}, "heads": {}}
-        for name, param in self.model.named_parameters():
-            if param.requires_grad:
-                parts["heads" if name.startswith("heads.") else "trunk"][name] = param
-        return {part: params for part, params in parts.items() if params}
-
     def _clip_grad_norm(self, model: nn.Module) -> torch.Tensor:
         """Clip, and stop where a gradient is missing or not finite; called every step, without clipping at norm inf."""
         if self._has_targets:
             self._gradients(self.state.global_step, self.state.max_steps)
-        params = {part: list(group.values()) for part, group in self._parts().items()}
+        params = {part: list(group.values()) for part, group in self._parts.items()}
         norms = {
             part: whole(nn.utils.get_total_norm([p.grad for p in group if p.grad is not None])).to(self.args.device)
             for part, group in params.items()
@@ -142,6 +135,15 @@ class MTPTrainer(Trainer):
             return
         load_state_by_name(_inner(self.optimizer), self.model, read_state(Path(checkpoint) / "optimizer.pt"))
         self.lr_scheduler.load_state_dict(read_state(Path(checkpoint) / "scheduler.pt"))
+
+
+def _trainable_parts(model: TrainingModel) -> dict[str, dict[str, nn.Parameter]]:
+    """Trainable parameters of the trunk and of the heads by name; a part without any is left out."""
+    parts: dict[str, dict[str, nn.Parameter]] = {"trunk": {}, "heads": {}}
+    for name, param in model.named_parameters():
+        if param.requires_grad:
+            parts["heads" if name.startswith("heads.") else "trunk"][name] = param
+    return {part: params for part, params in parts.items() if params}
 
 
 def _inner(optimizer: Any) -> torch.optim.Optimizer:

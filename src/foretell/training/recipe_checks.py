@@ -6,7 +6,6 @@ from math import inf
 
 from foretell.errors import UsageError
 from foretell.training.objective_checks import check_objective
-from foretell.training.objective_checks import check_weights as check_weights
 from foretell.training.place import Place
 from foretell.training.recipe import MIN_VOCAB_SIZE, Recipe
 
@@ -69,7 +68,6 @@ def _check_data(recipe: Recipe, place: Place) -> None:
     )
     if data.held_out_files and place.has("data", "held_out"):
         raise UsageError(f"{place.of('data', 'held_out')}: [data] held_out or held_out_files: take out one")
-
     if recipe.heads is not None and recipe.heads.num_depths > data.max_length - 2:
         depths = recipe.heads.num_depths
         place.need(
