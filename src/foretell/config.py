@@ -1,70 +1,16 @@
-"""Settings with their checks: how a head is built, how a request is sampled. No torch import."""
+"""Settings with their checks: how a head is built; SamplingParams comes from its own file. No torch import."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from foretell.errors import CheckpointError, SamplingError
+from foretell.errors import CheckpointError
+from foretell.sampling_params import GREEDY_TEMPERATURE as GREEDY_TEMPERATURE
+from foretell.sampling_params import SamplingParams as SamplingParams
 
 DrafterKind = Literal["heads", "ngram", "ngram+heads", "model", "ngram+model"]
 """Who guesses ahead: heads, n-gram look-up, a separate model; after a plus, who is asked where the first is silent."""
-
-GREEDY_TEMPERATURE = 1e-4
-"""Temperatures at or below this are greedy: argmax, no random number drawn."""
-
-
-@dataclass(frozen=True)
-class SamplingParams:
-    """How one request is sampled and when it stops. ``temperature=0`` is greedy.
-
-    Order of the filters: temperature, top-k, top-p on the re-normalised rest, min-p relative to the largest.
-    """
-
-    max_tokens: int = 128
-    temperature: float = 0.0
-    top_k: int = 0
-    top_p: float = 1.0
-    min_p: float = 0.0
-    seed: int | None = None
-    stop: tuple[str, ...] | list[str] | str | None = ()
-    ignore_eos: bool = False
-
-    def __post_init__(self) -> None:
-        stop = () if self.stop is None else (self.stop,) if isinstance(self.stop, str) else self.stop
-        if not isinstance(stop, (tuple, list)) or any(not isinstance(s, str) or not s for s in stop):
-            raise _wrong("stop", self.stop, "non-empty strings")
-        object.__setattr__(self, "stop", tuple(stop))
-        if not _is_int(self.max_tokens) or self.max_tokens < 1:
-            raise _wrong("max_tokens", self.max_tokens, "an integer of at least 1")
-        if not _is_number(self.temperature) or not 0 <= self.temperature <= 100:
-            raise _wrong("temperature", self.temperature, "a number from 0 (greedy) to 100")
-        if not _is_int(self.top_k) or self.top_k < 0:
-            raise _wrong("top_k", self.top_k, "an integer of at least 0 (0 = off)")
-        if not _is_number(self.top_p) or not 0 < self.top_p <= 1:
-            raise _wrong("top_p", self.top_p, "a number above 0 and at most 1 (1 = off)")
-        if not _is_number(self.min_p) or not 0 <= self.min_p <= 1:
-            raise _wrong("min_p", self.min_p, "a number from 0 (off) to 1")
-        if self.seed is not None and (not _is_int(self.seed) or not 0 <= self.seed < 2**63):
-            raise _wrong("seed", self.seed, "an integer from 0 to 2**63 - 1, or none")
-
-    @property
-    def greedy(self) -> bool:
-        """True where the argmax is taken and no random number is drawn."""
-        return self.temperature <= GREEDY_TEMPERATURE
-
-
-def _wrong(field: str, value: object, allowed: str) -> SamplingError:
-    return SamplingError(f"{value!r} is not allowed; give {allowed}", field)
-
-
-def _is_int(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
 
 
 @dataclass(frozen=True)

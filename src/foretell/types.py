@@ -12,30 +12,85 @@ from typing import Any, Literal
 
 import torch
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "abort"]
 Origin = Literal["accepted", "recovered", "bonus"]
 Prompt = str | list[int] | list[dict[str, str]]
 
 
 @dataclass
 class Draft:
-    """One row's drafted chain: ``token_ids[k-1]`` is the token guessed at depth k.
+    """One row's drafted tree. Node n holds ``token_ids[n]`` and follows node ``parents[n]``, or the root where that is
+    -1; parents come before their children, and children of one parent in the order in which they are tried.
 
-    ``probs_KV`` is the distribution each token was drawn from, over the full vocabulary; None where every token was
-    certain: greedy drafting, look-up.
+    A chain is the tree with one branch: parents -1, 0, 1 and so on. ``probs[n]`` is the distribution (V,) that the
+    token was drawn from, the same for all children of a parent, which were drawn without replacement. None where the
+    token was certain: greedy drafting, look-up.
     """
 
     token_ids: list[int] = field(default_factory=list)
-    probs_KV: torch.Tensor | None = None
+    parents: list[int] = field(default_factory=list)
+    probs: list[torch.Tensor | None] = field(default_factory=list)
+
+    @classmethod
+    def chain(cls, token_ids: list[int]) -> Draft:
+        """Certain tokens, one after the other."""
+        return cls(token_ids, list(range(-1, len(token_ids) - 1)), [None] * len(token_ids))
+
+    def add(self, token_id: int, parent: int, probs_V: torch.Tensor | None = None) -> int:
+        """A new node; returns its number."""
+        self.token_ids.append(token_id)
+        self.parents.append(parent)
+        self.probs.append(probs_V)
+        return len(self.token_ids) - 1
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def is_chain(self) -> bool:
+        """True where no node has a sibling."""
+        return all(parent == n - 1 for n, parent in enumerate(self.parents))
+
+    @property
+    def depths(self) -> list[int]:
+        """Depth of every node, 1 for children of the root."""
+        depths: list[int] = []
+        for parent in self.parents:
+            depths.append(1 if parent < 0 else depths[parent] + 1)
+        return depths
+
+    def children(self, node: int) -> list[int]:
+        """Nodes that follow ``node`` (-1 = the root), in the order in which they are tried."""
+        return [n for n, parent in enumerate(self.parents) if parent == node]
+
+    def path(self, node: int) -> list[int]:
+        """Nodes from the root's child down to ``node``; empty for -1, the root."""
+        path: list[int] = []
+        while node >= 0:
+            path.append(node)
+            node = self.parents[node]
+        return path[::-1]
+
+    def prefix(self, node: int) -> list[int]:
+        """Tokens of the path down to ``node``, its own included."""
+        return [self.token_ids[n] for n in self.path(node)]
 
 
 @dataclass
 class Verdict:
-    """What the trunk says of a draft: how many of its tokens are accepted, and the trunk's own next token."""
+    """What the trunk says of a draft: the accepted nodes, root's child first, and its own next token.
 
-    num_accepted: int
+    ``all_accepted``: the path ends where the draft did, so that the next token is a bonus.
+    """
+
+    path: list[int]
     next_token: int
     all_accepted: bool
+
+    @property
+    def num_accepted(self) -> int:
+        """Accepted tokens."""
+        return len(self.path)
 
 
 @dataclass
@@ -45,7 +100,7 @@ class AcceptanceStats:
     ``accepted_per_position[k-1]`` counts rounds whose draft was accepted at least up to depth k (unconditional);
     ``drafted_per_position[k-1]`` counts rounds that drafted that deep, ``reached_per_position[k-1]`` those of them
     whose depths before k were accepted. Every drafted token counts as drafted, also when the text ended before it was
-    judged.
+    judged; so do all nodes of a tree, whose positions are its depths.
     """
 
     num_drafts: int = 0
@@ -55,15 +110,18 @@ class AcceptanceStats:
     drafted_per_position: list[int] = field(default_factory=list)
     reached_per_position: list[int] = field(default_factory=list)
 
-    def count(self, num_drafted: int, num_accepted: int) -> None:
-        """Add one round; a round without drafted tokens is not counted."""
-        if num_drafted == 0:
+    def count(self, depth: int, num_accepted: int, num_drafted: int | None = None) -> None:
+        """Add one round that drafted ``depth`` deep, ``num_drafted`` nodes (None: a chain, as many as it is deep).
+
+        A round without drafted tokens is not counted.
+        """
+        if depth == 0:
             return
         self.num_drafts += 1
-        self.num_draft_tokens += num_drafted
+        self.num_draft_tokens += depth if num_drafted is None else num_drafted
         self.num_accepted_tokens += num_accepted
-        self._extend(num_drafted)
-        for k in range(num_drafted):
+        self._extend(depth)
+        for k in range(depth):
             self.drafted_per_position[k] += 1
             self.reached_per_position[k] += k <= num_accepted
             self.accepted_per_position[k] += k < num_accepted
@@ -122,8 +180,20 @@ class AcceptanceStats:
 
 
 @dataclass
+class TokenLogprob:
+    """One token's natural log-probability, and ``top``: (token id, log-probability) of the likeliest, best first."""
+
+    token_id: int
+    logprob: float
+    top: list[tuple[int, float]] = field(default_factory=list)
+
+
+@dataclass
 class Completion:
-    """A finished request. ``token_ids``: all it produced, EOS included; ``text`` ends before EOS or a stop string."""
+    """A finished request. ``token_ids``: all it produced, EOS included; ``text`` ends before EOS or a stop string.
+
+    ``logprobs``: one entry an output token, ``prompt_logprobs`` one a prompt token (the first has none), where asked for.
+    """
 
     prompt_token_ids: list[int]
     token_ids: list[int]
@@ -132,3 +202,5 @@ class Completion:
     stats: AcceptanceStats
     origins: list[Origin]
     num_rounds: int
+    logprobs: list[TokenLogprob] | None = None
+    prompt_logprobs: list[TokenLogprob | None] | None = None

@@ -32,14 +32,19 @@ def script_drafts(monkeypatch: pytest.MonkeyPatch, texts: Iterable[Completion], 
     is_right = QUALITIES[quality]
 
     class Scripted:
-        def _choose(self, logits_BV: torch.Tensor, rows: list[Any], drafts: list[Any]) -> None:
-            super()._choose(logits_BV, rows, drafts)  # type: ignore[misc]
-            for row, draft in zip(rows, drafts, strict=True):
+        def _choose(self, logits_FV: torch.Tensor, growers: list[Any]) -> None:
+            super()._choose(logits_FV, growers)  # type: ignore[misc]
+            for grower in growers if is_right is not None else ():
+                row, draft = grower.row, grower.draft
                 text = known[tuple(row.prompt_token_ids)]
-                index = len(row.token_ids) + len(draft.token_ids) - 1
-                if is_right is not None and index < len(text):
-                    right = text[index]
-                    draft.token_ids[-1] = right if is_right(index) else (right + 1) % self.heads.trunk.vocab_size
+                # Of the level that was just drafted the known text is the last node, the last one to be tried.
+                level = [node for node, depth in enumerate(draft.depths) if depth == grower.depth]
+                index = len(row.token_ids) + grower.depth - 1
+                for node in level if index < len(text) else ():
+                    if node == level[-1] and is_right(index):
+                        draft.token_ids[node] = text[index]
+                    elif draft.token_ids[node] == text[index]:
+                        draft.token_ids[node] = (text[index] + 1) % self.heads.trunk.vocab_size
 
     for drafter in (HeadsDrafter, ParallelDrafter):
         monkeypatch.setattr(drafter_config, drafter.__name__, type(drafter.__name__, (Scripted, drafter), {}))

@@ -39,8 +39,8 @@ def run(model: MTPModel, depth: int) -> tuple[Completion, dict[int, torch.Tensor
     passes: list[torch.Tensor | None] = []
     compute, project = model.trunk.states, model.trunk.project
 
-    def kept(embeddings: torch.Tensor, positions_BT: torch.Tensor, *rest: object) -> States:
-        out = compute(embeddings, positions_BT, *rest)  # type: ignore[arg-type]
+    def kept(embeddings: torch.Tensor, positions_BT: torch.Tensor, *rest: object, **more: object) -> States:
+        out = compute(embeddings, positions_BT, *rest, **more)  # type: ignore[arg-type]
         for node, position in reversed(list(enumerate(positions_BT[0].tolist()))):  # padding comes after its token
             states[position] = out.post_BTD[0, node]
         passes.append(None)

@@ -170,14 +170,14 @@ def _read_draft_ids(path: Path, headers: dict[str, TensorHeader], size: int, tru
     if not 0 < size <= trunk.vocab_size:
         raise CheckpointError(f"{path}: draft_vocab_size {size} is not in 1..{trunk.vocab_size}. {_GO_ON}")
     if headers.get("mtp.draft_ids") != TensorHeader((size,), "I64"):
-        return torch.arange(size, device=trunk.device)
+        return torch.arange(size, device=trunk.states_device)
     with safe_open(path, framework="pt") as file:
         ids: torch.Tensor = file.get_tensor("mtp.draft_ids")
     if int(ids[0]) < 0 or int(ids[-1]) >= trunk.vocab_size or not bool((ids[1:] > ids[:-1]).all()):
         raise CheckpointError(
             f"{path}: mtp.draft_ids must be ascending, unique and within 0..{trunk.vocab_size - 1}. {_GO_ON}"
         )
-    return ids.to(trunk.device)
+    return ids.to(trunk.states_device)
 
 
 def _check_names(info: AdapterInfo, headers: dict[str, TensorHeader], wanted: dict[str, torch.Tensor]) -> None:

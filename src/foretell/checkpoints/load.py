@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.hub import cached_folder, hub_answers
 from foretell.checkpoints.native import LOST, claimed_heads, native_tensors
 from foretell.checkpoints.native_heads import can_load_native, load_native_heads
+from foretell.checkpoints.placement import DeviceMap, Placement
 from foretell.checkpoints.quiet import quiet_transformers
 from foretell.checkpoints.source import Source, find_source
 from foretell.errors import CheckpointError, UnsupportedModel, UsageError
@@ -43,6 +44,8 @@ def load(
     device: str | torch.device = "cpu",
     pack: bool = True,
     on_progress: Callable[[str], None] | None = None,
+    device_map: DeviceMap | None = None,
+    tp_plan: str | Mapping[str, str] | None = None,
 ) -> MTPModel:
     """Load a trunk and its heads: those of the adapter folder ``heads``, or those that lie in the model folder, ours or
     native ones that transformers can read (checkpoints/native_heads). ``heads="none"``: the trunk alone.
@@ -53,6 +56,9 @@ def load(
     takes their memory again; a packed model cannot be trained. ``on_progress`` is told of long stages. No code from a
     checkpoint is run.
 
+    A trunk larger than one device: ``device_map`` is transformers' ("auto", or module name -> device; heads live on the
+    last device); ``tp_plan`` "auto" gives every process of torchrun a part of each layer, and all of the heads.
+
     Raises CheckpointError, AdapterMismatch, UnsupportedModel, UsageError.
     """
     plain = heads == NO_HEADS
@@ -61,7 +67,7 @@ def load(
     heads = None if plain else heads
     if heads is not None:
         read_adapter_config(heads)  # a wrong folder shows before the trunk is read
-    loaded = load_trunk(trunk, dtype, device, on_progress)
+    loaded = load_trunk(trunk, dtype, device, on_progress, device_map=device_map, tp_plan=tp_plan)
     search = heads is None and not plain
     native = search and can_load_native(loaded) and not _heads_are_lost(find_source(trunk), loaded)
     if search and not native and (claim := claimed_heads(loaded.model.config.to_dict())).num_layers:
@@ -71,7 +77,7 @@ def load(
         )
     found = load_native_heads(loaded) if native else None if heads is None else load_adapter(loaded, heads)
     model = MTPModel(loaded, found).eval()
-    if pack and loaded.device.type == "cpu":
+    if pack and loaded.device.type == "cpu" and tp_plan is None:
         model.pack()
     return model
 
@@ -82,12 +88,14 @@ def load_trunk(
     device: str | torch.device = "cpu",
     on_progress: Callable[[str], None] | None = None,
     for_training: bool = False,
+    device_map: DeviceMap | None = None,
+    tp_plan: str | Mapping[str, str] | None = None,
 ) -> Trunk:
     """Load a trunk alone, never packed; arguments as for ``load``. Its tokenizer is None where the folder has none.
 
     ``for_training``: recurrent families too, which cannot be decoded yet.
     """
-    wanted_dtype, place = _dtype(dtype), _device(device)
+    wanted_dtype, placement = _dtype(dtype), Placement.of(device, device_map, tp_plan)
     source = find_source(trunk)
     where = source.where
     if source.kind == "gguf":
@@ -96,10 +104,10 @@ def load_trunk(
         _check_config(Path(where) / "config.json")
     with quiet_transformers():
         local = source.kind != "hub" or not hub_answers(where)
-        model, report = _read_model(source, where, wanted_dtype, local)
+        model, report = _read_model(source, where, wanted_dtype, local, placement)
         tokenizer = _read_tokenizer(source, where, local)
     _check_report(source, model, report)
-    return Trunk(model.to(place), tokenizer, name=source.name, for_training=for_training)
+    return Trunk(placement.settle(model, source.name), tokenizer, name=source.name, for_training=for_training)
 
 
 def _heads_are_lost(source: Source, trunk: Trunk) -> bool:
@@ -122,24 +130,15 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
     return found
 
 
-def _device(device: str | torch.device) -> torch.device:
-    allowed = ["cpu"]
-    if torch.cuda.is_available():
-        allowed += ["cuda", *(f"cuda:{i}" for i in range(torch.cuda.device_count()))]
-    if torch.backends.mps.is_available():
-        allowed.append("mps")
-    if str(device) not in allowed:
-        raise UsageError(f"device {str(device)!r} is not available here; give {', '.join(allowed)}")
-    return torch.device(device)
-
-
 def _check_config(path: Path) -> None:
     config = read_json(path)
     if not isinstance(config.get("model_type"), str):
         raise CheckpointError(f"{path}: no model_type in it, so the kind of model is unknown; fetch the file again")
 
 
-def _read_model(source: Source, where: str, dtype: torch.dtype | str, local: bool) -> tuple[Any, dict[str, Any]]:
+def _read_model(
+    source: Source, where: str, dtype: torch.dtype | str, local: bool, placement: Placement
+) -> tuple[Any, dict[str, Any]]:
     try:
         return AutoModelForCausalLM.from_pretrained(
             where,
@@ -148,6 +147,7 @@ def _read_model(source: Source, where: str, dtype: torch.dtype | str, local: boo
             local_files_only=local,
             output_loading_info=True,
             ignore_mismatched_sizes=True,  # they are in the report, and refused with the rest
+            **placement.loading,
         )
     except Exception as error:  # transformers raises a dozen kinds for damaged files, unknown models and no network
         text = one_line(error)

@@ -1,111 +1,181 @@
-"""KVCache: keys and values of every row in slots, with commit and rewind as changes of a length."""
+"""KVCache: keys and values of one decoder in blocks of a pool; rows reach them through their block tables."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
-_FIRST_CAPACITY = 256
+from foretell.decoding.blocks import BLOCK_SIZE, BlockPool, BlockTable
+from foretell.models.attention import RowLayout
+from foretell.models.support import MASKLESS_KINDS
+
 _KEY_BLOCK = 64
-"""Entries a pass sees at a time; attention kernels work in such blocks."""
+"""Keys a pass sees at a time; attention kernels work in such blocks."""
+_SLACK = _KEY_BLOCK // BLOCK_SIZE + 1
+"""Blocks behind the pool: the last one's view may reach there, and padding is written there."""
+
+
+@dataclass
+class KeySpan:
+    """What one pass writes and reads in the layers of one kind: entries of the pool.
+
+    ``first_B``: the row's entry that key 0 is; ``num_keys``: S, as many for every row.
+    """
+
+    write_P: torch.Tensor
+    run: tuple[int, int] | None
+    read_blocks: torch.Tensor
+    stretch: tuple[int, int] | None
+    first_B: list[int]
+    num_keys: int
+
+    @classmethod
+    def build(
+        cls, tables: Sequence[BlockTable], entries: Sequence[Sequence[int]], scratch: int, device: torch.device
+    ) -> KeySpan:
+        """``entries[b]``: what row b writes, its highest not always last; -1 = nowhere (padding)."""
+        written = [scratch if e < 0 else t.physical(e) for t, row in zip(tables, entries, strict=True) for e in row]
+        first = [table.first_entry for table in tables]
+        needed = max(max(row) + 1 - start for row, start in zip(entries, first, strict=True))
+        num_keys = -(-needed // _KEY_BLOCK) * _KEY_BLOCK
+        num_blocks = num_keys // BLOCK_SIZE
+        blocks = [[*t.blocks[:num_blocks], *[t.blocks[0]] * (num_blocks - len(t.blocks))] for t in tables]
+        is_run = written == list(range(written[0], written[0] + len(written)))
+        return cls(
+            torch.tensor(written, device=device),
+            (written[0], written[-1] + 1) if is_run else None,
+            torch.tensor(blocks, device=device).flatten(),
+            _stretch([t.blocks[:num_blocks] for t in tables], (scratch + 1) // BLOCK_SIZE - num_blocks),
+            first,
+            num_keys,
+        )
+
+    def on(self, device: torch.device) -> KeySpan:
+        """The same for a layer on another device than the pass began on."""
+        if self.write_P.device == device:
+            return self
+        return replace(self, write_P=self.write_P.to(device), read_blocks=self.read_blocks.to(device))
+
+
+def _stretch(blocks: list[list[int]], last_start: int) -> tuple[int, int] | None:
+    """(first block, distance from row to row) where every row's blocks lie side by side and rows evenly apart.
+
+    No row may start behind block ``last_start``, or what it reads would leave the buffer.
+    """
+    starts = [row[0] for row in blocks]
+    step = starts[1] - starts[0] if len(starts) > 1 else 0
+    if step < 0 or starts[-1] > last_start or any(s != starts[0] + b * step for b, s in enumerate(starts)):
+        return None
+    if any(row != list(range(row[0], row[0] + len(row))) for row in blocks):
+        return None
+    return starts[0], step
 
 
 class KVCache:
-    """Looks like a transformers cache to the layers (``update``), and like slots of entries to the step.
+    """Looks like a transformers cache to the layers (``update``), and like entries in blocks to the step.
 
-    Entry i of slot s is valid for i < ``lengths[s]``. A pass writes behind the valid part; ``commit`` makes entries
-    valid, and everything after them is thereby rewound. Buffers grow by doubling, up to ``max_length`` entries. The
-    last column is scratch: padded tokens of a pass are written there, or behind a single row's own, and never read.
-    A pass sees keys in whole blocks, so that the attention kernel, and how it rounds, depends on the text alone and
-    not on how far ahead a draft reaches.
+    ``kinds``: the kind of every layer; rows have a block table for each kind. ``pools``: where those
+    come from, by kind.
+    ``window``: how far sliding layers look back.
+    A pass writes behind a row's final entries; what is not committed is overwritten by the next pass, so that a rewind
+    costs nothing. Keys come in whole blocks of 64, so that the attention kernel, and how it rounds, depends on the text
+    alone and not on how far ahead a draft reaches.
     """
 
-    def __init__(self, num_slots: int, max_length: int) -> None:
-        self.max_length = max_length
-        self.lengths = [0] * num_slots
-        self._capacity = min(max_length, _FIRST_CAPACITY)
-        self._keys: list[torch.Tensor] = []
-        self._values: list[torch.Tensor] = []
-        self._slots: list[int] = []
-        self._slot_index = torch.empty(0, dtype=torch.long)
-        self._entries_BN = torch.empty(0, dtype=torch.long)
-        self._num_keys = 0
-        self._run: tuple[int, int, int] | None = None  # (slot, first, stop) where one row writes one stretch
+    def __init__(self, kinds: Sequence[str], pools: dict[str, BlockPool], window: int | None = None) -> None:
+        self.kinds = list(kinds)
+        self.pools = pools
+        self.window = window
+        self.layout: RowLayout | None = None
+        self._keys: list[torch.Tensor | None] = [None] * len(kinds)
+        self._values: list[torch.Tensor | None] = [None] * len(kinds)
+        self._spans: dict[str, KeySpan] = {}
 
-    def begin(
-        self, slots: Sequence[int], entries: Sequence[Sequence[int]], num_nodes: int, device: torch.device
-    ) -> int:
-        """Announce a pass: ``entries[b]`` are the entries row b will write, padded with scratch up to ``num_nodes``.
+    def scratch(self, kind: str) -> int:
+        """The pool entry that padding is written to."""
+        return (self.pools[kind].num_blocks + _SLACK) * BLOCK_SIZE - 1
 
-        Returns the number of keys (S) every layer will see; masks must have that width.
-        """
-        needed = max(row[-1] + 1 for row in entries)
-        self._num_keys = min(_whole_blocks(needed), max(needed, self.max_length))
-        self._grow(self._num_keys)
-        padded = [[*row, *[self._capacity] * (num_nodes - len(row))] for row in entries]
-        self._slots = list(slots)
-        self._slot_index = torch.tensor(self._slots, device=device)
-        self._entries_BN = torch.tensor(padded, device=device)
-        first, last = entries[0][0], entries[0][-1]
-        # Padding may lie behind a single row's own entries: nothing there is valid, and nothing reads it.
-        one_stretch = len(slots) == 1 and last == first + len(entries[0]) - 1 and first + num_nodes <= self._capacity
-        self._run = (slots[0], first, first + num_nodes) if one_stretch else None
-        return self._num_keys
+    def is_recurrent(self, kind: str) -> bool:
+        """True for layers that keep a state instead of keys and values."""
+        return kind in MASKLESS_KINDS
+
+    def begin(self, spans: dict[str, KeySpan], layout: RowLayout | None) -> None:
+        """Announce a pass: what it writes and reads in the layers of each kind."""
+        self._spans = spans
+        self.layout = layout
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Called by each layer with (B, heads, N, d); returns all keys and values, (B, heads, S, d)."""
-        while len(self._keys) <= layer_idx:
-            for buffers, new in ((self._keys, keys), (self._values, values)):
-                shape = (len(self.lengths), new.shape[1], self._capacity + 1, new.shape[3])
-                buffers.append(torch.zeros(shape, dtype=new.dtype, device=new.device))
-        return self._write(self._keys[layer_idx], keys), self._write(self._values[layer_idx], values)
+        """Called by each layer with (1, heads, P, d) or (B, heads, N, d); returns what rows see, (B, heads, S, d)."""
+        span = self._spans[self.kinds[layer_idx]].on(keys.device)
+        return (
+            _write_and_read(self._buffer(self._keys, layer_idx, keys), keys, span),
+            _write_and_read(self._buffer(self._values, layer_idx, values), values, span),
+        )
 
-    def commit(self, slot: int, length: int) -> None:
-        """Entries below ``length`` are valid from now on; the rest is rewound."""
-        self.lengths[slot] = length
-
-    def move(self, source: int, target: int) -> None:
-        """Copy one slot over another, so that active rows stay in the first slots."""
-        length = self.lengths[source]
-        for buffer in (*self._keys, *self._values):
-            buffer[target, :, :length] = buffer[source, :, :length]
-        self.lengths[target] = length
+    def compact(self, table_of: dict[str, BlockTable], sources: Sequence[int], target: int) -> None:
+        """Copy a row's entries ``sources`` to ``target``, ``target + 1`` and so on: the accepted path of a tree."""
+        for layer_idx, kind in enumerate(self.kinds):
+            table = table_of[kind]
+            for buffer in (self._keys[layer_idx], self._values[layer_idx]):
+                if buffer is not None:
+                    entries = buffer.flatten(1, 2)
+                    read = torch.tensor([table.physical(e) for e in sources], device=entries.device)
+                    written = [table.physical(target + i) for i in range(len(sources))]
+                    entries[:, torch.tensor(written, device=entries.device)] = entries[:, read]
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """What transformers asks of a cache; positions are always given explicitly, so the answer is not used."""
-        return self._num_keys
+        return next(iter(self._spans.values())).num_keys
 
     @property
     def num_bytes(self) -> int:
-        """Memory held by keys and values."""
-        return sum(buffer.numel() * buffer.element_size() for buffer in (*self._keys, *self._values))
+        """Memory of the blocks that rows have come to hold at one time."""
+        blocks = {kind: pool.peak_used for kind, pool in self.pools.items()}
+        return sum(blocks[kind] * size for kind, size in self._block_sizes())
 
-    def _write(self, buffer: torch.Tensor, new: torch.Tensor) -> torch.Tensor:
-        if self._run is not None:
-            slot, start, stop = self._run
-            buffer[slot, :, start:stop] = new[0]
-        else:
-            buffer[self._slot_index.unsqueeze(1), :, self._entries_BN] = new.transpose(1, 2)
-        first, num_rows = self._slots[0], len(self._slots)
-        if self._slots == list(range(first, first + num_rows)):
-            return buffer[first : first + num_rows, :, : self._num_keys]
-        return buffer[:, :, : self._num_keys].index_select(0, self._slot_index)
+    def _block_sizes(self) -> Iterator[tuple[str, int]]:
+        for kind, *buffers in zip(self.kinds, self._keys, self._values, strict=True):
+            for buffer in buffers:
+                if buffer is not None:
+                    yield kind, buffer.shape[0] * BLOCK_SIZE * buffer.shape[3] * buffer.element_size()
 
-    def _grow(self, needed: int) -> None:
-        if needed <= self._capacity:
-            return
-        capacity = min(self.max_length, _whole_blocks(max(needed, 2 * self._capacity)))
-        for buffers in (self._keys, self._values):
-            for i, old in enumerate(buffers):
-                grown = old.new_zeros(old.shape[0], old.shape[1], capacity + 1, old.shape[3])
-                grown[:, :, : self._capacity] = old[:, :, : self._capacity]
-                buffers[i] = grown
-        self._capacity = capacity
+    def _buffer(self, buffers: list[torch.Tensor | None], layer_idx: int, new: torch.Tensor) -> torch.Tensor:
+        buffer = buffers[layer_idx]
+        if buffer is None:
+            num_blocks = self.pools[self.kinds[layer_idx]].num_blocks + _SLACK
+            buffer = _zeros((new.shape[1], num_blocks, BLOCK_SIZE, new.shape[3]), new)
+            buffers[layer_idx] = buffer
+        return buffer
 
 
-def _whole_blocks(num_entries: int) -> int:
-    return -(-num_entries // _KEY_BLOCK) * _KEY_BLOCK
+def _write_and_read(buffer: torch.Tensor, new: torch.Tensor, span: KeySpan) -> torch.Tensor:
+    """``buffer``: (heads, blocks, BLOCK_SIZE, d)."""
+    num_heads, num_blocks, _, size = buffer.shape
+    flat = buffer.view(num_heads, num_blocks * BLOCK_SIZE, size)
+    packed = new[0] if new.shape[0] == 1 else new.transpose(0, 1).flatten(1, 2)
+    if span.run is not None:
+        flat[:, span.run[0] : span.run[1]] = packed
+    else:
+        flat.index_copy_(1, span.write_P, packed)
+    num_rows = len(span.first_B)
+    if span.stretch is not None:
+        first, step = span.stretch
+        strides = (step * BLOCK_SIZE * size, num_blocks * BLOCK_SIZE * size, size, 1)
+        shape = (num_rows, num_heads, span.num_keys, size)
+        return buffer.as_strided(shape, strides, buffer.storage_offset() + first * BLOCK_SIZE * size)
+    gathered = buffer.index_select(1, span.read_blocks)
+    return gathered.view(num_heads, num_rows, span.num_keys, size).transpose(0, 1)
+
+
+def _zeros(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    """Zeros that take no memory on a CPU until they are written: a pool is mostly empty."""
+    if like.device != torch.device("cpu"):
+        return torch.zeros(shape, dtype=like.dtype, device=like.device)
+    num_bytes = int(np.prod(shape)) * like.element_size()
+    return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(like.dtype).view(shape)

@@ -6,14 +6,17 @@ from dataclasses import dataclass
 from typing import get_args
 
 from foretell.config import DrafterKind
+from foretell.decoding.blocks import BlockPool
 from foretell.decoding.drafter import Drafter
 from foretell.decoding.drafters import HeadsDrafter
+from foretell.decoding.memory import block_num_bytes
 from foretell.decoding.model_drafter import ModelDrafter, check_vocabulary
 from foretell.decoding.ngram_drafter import NgramDrafter
 from foretell.decoding.parallel_drafter import ParallelDrafter
 from foretell.decoding.stacked_drafter import StackedDrafter
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
+from foretell.models.sequential import SequentialHeads
 
 
 @dataclass(frozen=True)
@@ -74,21 +77,31 @@ class DrafterConfig:
         """Deepest draft there can be; None where only heads with a module a depth would have a limit."""
         return model.heads.config.max_depth if self.kind == "heads" and model.heads is not None else None
 
-    def build(self, model: MTPModel, num_slots: int) -> Drafter:
-        """The drafter for ``num_slots`` rows at a time."""
-        made = [self._build(part, model, num_slots) for part in self.parts]
+    def block_num_bytes(self, model: MTPModel) -> int:
+        """Keys and values of one block of entries in the drafter's caches."""
+        total = 0
+        if "heads" in self.parts and model.heads is not None and model.heads.attends:
+            per_layer = max(block_num_bytes(model.trunk).values()) // model.trunk.config.num_hidden_layers
+            total += model.heads.config.num_modules * per_layer
+        if self.draft_model is not None:
+            total += sum(block_num_bytes(self.draft_model.trunk).values())
+        return total
+
+    def build(self, model: MTPModel, pools: dict[str, BlockPool]) -> Drafter:
+        """The drafter for rows whose blocks come from ``pools``."""
+        made = [self._build(part, model, pools) for part in self.parts]
         return made[0] if len(made) == 1 else StackedDrafter(made)
 
-    def _build(self, part: str, model: MTPModel, num_slots: int) -> Drafter:
+    def _build(self, part: str, model: MTPModel, pools: dict[str, BlockPool]) -> Drafter:
         if part == "ngram":
             assert self.min_n is not None
-            return NgramDrafter(num_slots, self.max_n, self.min_n)
+            return NgramDrafter(self.max_n, self.min_n)
         window = model.trunk.max_positions
         if part == "model":
             assert self.draft_model is not None
-            return ModelDrafter(self.draft_model.trunk, num_slots, window)
+            return ModelDrafter(self.draft_model.trunk, pools, window)
         heads = model.heads
         assert heads is not None
-        return (
-            HeadsDrafter(heads, num_slots, window) if heads.reads_tokens else ParallelDrafter(heads, num_slots, window)
-        )
+        if isinstance(heads, SequentialHeads):
+            return HeadsDrafter(heads, pools, window)
+        return ParallelDrafter(heads, pools, window)

@@ -1,141 +1,185 @@
-"""HeadsDrafter: chains drafted by sequential heads, for rows of different length."""
+"""HeadsDrafter: chains and trees drafted by sequential heads, for rows of different length."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
+from foretell.decoding.blocks import BlockPool
 from foretell.decoding.cache import KVCache
-from foretell.decoding.choose import choose_tokens
+from foretell.decoding.drafter import Shape
+from foretell.decoding.grow import TreeGrower, grow_all
 from foretell.decoding.memory import heads_num_bytes
-from foretell.decoding.passes import PassInput
+from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.state_queue import StateQueue
 from foretell.models.decoder import States
-from foretell.models.heads import Heads
 from foretell.models.sequential import SequentialHeads
 from foretell.types import Draft
+
+
+class _Branches(TreeGrower):
+    """A row's draft with what its branches left in the heads: ``states`` (n, D) of the last depth, by expanded node,
+    and, where one module serves every depth, the ``entries`` of nodes.
+    """
+
+    def __init__(self, row: Sequence, shape: Shape, heads: SequentialHeads) -> None:
+        super().__init__(row, shape, heads)
+        self.states: dict[int, torch.Tensor] = {}
+        self.entries: dict[int, int] = {}
+
+
+@dataclass
+class _Read:
+    """What a module reads for one row: ``num_true`` nodes of true tokens from entry ``start`` on, then ``num_branch`` nodes
+    for each node of the frontier; ``ends``: the last one of each.
+    """
+
+    where: PassRow
+    states_ND: torch.Tensor
+    token_ids: list[int]
+    ends: list[int]
+    start: int
+    num_true: int
+    num_branch: int
 
 
 class HeadsDrafter:
     """Module of depth k reads pairs (state k-1 at index i, token i+k) into entry i of its own cache.
 
     A pair whose token is drafted makes a provisional entry; the next call overwrites it with the true one. For distinct
-    modules these are the last k-1 indices of module k, so their input states wait in a queue. An unrolled module has
-    one cache: true entries come from depth 1, and deeper steps write behind them.
+    modules these are the last k-1 indices of module k, so their input states wait in a queue, and every branch of a
+    tree writes its own. An unrolled module has one cache: true entries come from depth 1, and deeper steps write behind
+    them, an entry a node.
     """
 
-    def __init__(self, heads: Heads, num_slots: int, window: int) -> None:
-        assert isinstance(heads, SequentialHeads)
+    def __init__(self, heads: SequentialHeads, pools: dict[str, BlockPool], window: int) -> None:
         self.heads = heads
         self.window = min(window, heads.config.max_positions or window)
-        num_modules = heads.config.num_modules
-        self.caches = [KVCache(num_slots, self.window) for _ in range(num_modules)]
-        self._queues: list[list[StateQueue | None]] = [[None] * num_modules for _ in range(num_slots)]
+        self.caches = [KVCache(heads.layer_kinds, pools, heads.layer_window) for _ in range(heads.config.num_modules)]
+        self._rows: dict[Sequence, list[StateQueue | None]] = {}
 
-    def admit(self, slot: int) -> None:
-        """A new row takes ``slot``."""
-        self._queues[slot] = [None] * len(self.caches)
-        for cache in self.caches:
-            cache.commit(slot, 0)
+    def admit(self, row: Sequence) -> None:
+        """A new row."""
+        self._rows[row] = [None] * len(self.caches)
 
-    def move(self, source: int, target: int) -> None:
-        """A row changes slots."""
-        self._queues[target] = self._queues[source]
-        for cache in self.caches:
-            cache.move(source, target)
+    def forget(self, row: Sequence) -> None:
+        """The row has ended, or must start anew."""
+        self._rows.pop(row, None)
 
     def observe(self, row: Sequence, index: int, states: States) -> None:
         """The trunk's states of newly committed tokens; the first one belongs to token ``index`` of the row."""
         if row.depth and index < self.window:  # past their window the heads draft no more
-            self._push(row.slot, 0, index, self.heads.trunk_side(states))
+            self._push(row, 0, index, self.heads.trunk_side(states))
 
     def depth_for(self, row: Sequence) -> int:
-        """How deep this row can be drafted now: its own limit, the heads' window, and the modules there are."""
-        limit = min(row.depth_limit, self.heads.config.max_depth or row.depth)
-        return max(0, min(limit, self.window - len(row) + 1))
+        """As far as the heads' window and the modules there are go."""
+        left = max(0, self.window - len(row) + 1)
+        return left if self.heads.config.max_depth is None else min(left, self.heads.config.max_depth)
 
-    def draft(self, rows: list[Sequence], depths: list[int]) -> list[Draft]:
-        """One chain a row, ``depths[b]`` tokens long."""
-        drafts = [Draft() for _ in rows]
-        carried: dict[int, torch.Tensor] = {}
-        for depth in range(1, max(depths, default=0) + 1):
-            active = [b for b, limit in enumerate(depths) if limit >= depth]
-            self._draft_depth(depth, [rows[b] for b in active], [drafts[b] for b in active], active, carried)
-        return drafts
+    def num_final(self, row: Sequence) -> int:
+        """Entries that every module has read with true tokens."""
+        queues = self._rows[row]
+        return min(queue.start if queue else 0 for queue in queues)
 
-    def _draft_depth(
-        self, depth: int, rows: list[Sequence], drafts: list[Draft], keys: list[int], carried: dict[int, torch.Tensor]
-    ) -> None:
+    def draft(self, rows: list[Sequence], shapes: list[Shape]) -> list[Draft]:
+        """One tree a row."""
+        growers = [_Branches(row, shape, self.heads) for row, shape in zip(rows, shapes, strict=True)]
+        for depth in range(1, max((shape.depth for shape in shapes), default=0) + 1):
+            self._draft_depth(depth, [g for g in growers if g.shape.depth >= depth and g.frontier])
+        return [grower.finish() for grower in growers]
+
+    def _draft_depth(self, depth: int, growers: list[_Branches]) -> None:
         heads, unrolled = self.heads, self.heads.config.unrolled
         cache = self.caches[0 if unrolled else depth - 1]
-        starts, states, tokens = [], [], []
-        for row, draft, key in zip(rows, drafts, keys, strict=True):
-            last = len(row) - 2  # index of the newest trunk state
-            if unrolled and depth > 1:
-                start, row_states = last + depth - 1, carried[key]
-                row_tokens = [draft.token_ids[-1]]
-            else:
-                queue = self._queues[row.slot][depth - 1]
-                assert queue is not None
-                start = queue.start
-                row_states = queue.states_ND
-                if (num_provisional := last + 1 - start - len(row_states)) > 0:
-                    row_states = torch.cat([row_states, carried[key][-num_provisional:]])
-                row_tokens = [*row.tokens_from(start + depth), *draft.token_ids[max(0, start + depth - len(row)) :]]
-            starts.append(start)
-            states.append(row_states)
-            tokens.append(row_tokens)
-        pass_input = PassInput.build(
-            cache, [row.slot for row in rows], starts, [len(t) for t in tokens], heads.trunk.device
-        )
+        reads = [
+            _read_behind(grower) if unrolled and depth > 1 else _read_queue(grower, self._queue(grower.row, depth), depth)
+            for grower in growers
+        ]
+        device = heads.device
+        pass_input = PassInput.build(cache, [read.where for read in reads], device)
         output = heads.step(
             depth,
-            pass_input.pad(states),
-            heads.trunk.embed(pass_input.pad_ids(tokens)),
-            pass_input.positions_BN,
-            pass_input.allowed_BNS,
-            pass_input.key_positions_BS,
+            pass_input.states([read.states_ND for read in reads]),
+            heads.trunk.embed(pass_input.token_ids([read.token_ids for read in reads])),
+            pass_input.positions_BT,
+            pass_input.masks,
             cache,
         )
-        feedback_BND = heads.feedback(output)
-        last_node = torch.tensor([len(t) - 1 for t in tokens], device=feedback_BND.device)
-        row_index = torch.arange(len(rows), device=feedback_BND.device)
-        logits_BV = heads.project(output.post_BTD[row_index, last_node], depth)
-        self._choose(logits_BV, rows, drafts)
-        for b, (row, key) in enumerate(zip(rows, keys, strict=True)):
-            num_nodes, last = len(tokens[b]), len(row) - 2
-            if unrolled:
-                carried[key] = feedback_BND[b, num_nodes - 1 : num_nodes]
-                if depth == 1:
-                    self._confirm(row.slot, cache, 0, last + 1)
-                continue
-            self._confirm(row.slot, cache, depth - 1, last + 2 - depth)
-            num_true = last + 2 - depth - starts[b]  # states whose token was true, so that they stay as they are
-            if depth < len(self.caches) and num_true > 0:
-                self._push(row.slot, depth, starts[b], feedback_BND[b, :num_true])
-            elif depth < len(self.caches) and self._queues[row.slot][depth] is None:
-                self._push(row.slot, depth, starts[b], feedback_BND[b, :0])
-            carried[key] = feedback_BND[b, :num_nodes]  # indices starts[b] .. last
+        feedback = pass_input.split(heads.feedback(output))
+        picked = pass_input.pick(output.post_BTD, [(b, n) for b, read in enumerate(reads) for n in read.ends])
+        for grower, read, states_ND in zip(growers, reads, feedback, strict=True):
+            self._keep(grower, read, states_ND, depth)
+        self._choose(heads.project(picked, depth), growers)
 
-    def _confirm(self, slot: int, cache: KVCache, stream: int, length: int) -> None:
-        """Entries below ``length`` were made from true tokens; their input states are no longer needed."""
-        length = max(length, 0)
-        cache.commit(slot, length)
-        queue = self._queues[slot][stream]
+    def _keep(self, grower: _Branches, read: _Read, states_ND: torch.Tensor, depth: int) -> None:
+        """Hand the states to the next depth: true ones to its queue, for good; each branch's own by its node."""
+        for node, end in zip(grower.frontier, read.ends, strict=True):
+            grower.states[node] = states_ND[end + 1 - read.num_branch : end + 1]
+        if self.heads.config.unrolled:
+            if depth > 1:
+                return
+            grower.states[-1] = states_ND[-1:]
+        elif depth < len(self.caches) and (read.num_true or self._rows[grower.row][depth] is None):
+            self._push(grower.row, depth, read.start, states_ND[: read.num_true])
+        self._queue(grower.row, depth).drop_before(read.start + read.num_true)
+
+    def _queue(self, row: Sequence, depth: int) -> StateQueue:
+        queue = self._rows[row][depth - 1]
         assert queue is not None
-        queue.drop_before(length)
+        return queue
 
-    def _push(self, slot: int, stream: int, index: int, states_ND: torch.Tensor) -> None:
-        queue = self._queues[slot][stream]
+    def _push(self, row: Sequence, stream: int, index: int, states_ND: torch.Tensor) -> None:
+        queue = self._rows[row][stream]
         if queue is None:
-            self._queues[slot][stream] = StateQueue(index, states_ND)
+            self._rows[row][stream] = StateQueue(index, states_ND)
         else:
             queue.extend(index, states_ND)
 
-    def _choose(self, logits_BV: torch.Tensor, rows: list[Sequence], drafts: list[Draft]) -> None:
-        choose_tokens(logits_BV, rows, drafts, self.heads)
+    def _choose(self, logits_FV: torch.Tensor, growers: list[_Branches]) -> None:
+        grow_all(growers, logits_FV, self.heads)
 
     @property
     def num_bytes(self) -> int:
         """Memory of the heads' weights, and of their keys and values."""
         return heads_num_bytes(self.heads) + sum(cache.num_bytes for cache in self.caches)
+
+
+def _read_queue(grower: _Branches, queue: StateQueue, depth: int) -> _Read:
+    """All that the module of ``depth`` has not read for good: pairs of true tokens once, drafted ones for each branch."""
+    row, start = grower.row, queue.start
+    last = len(row) - 2  # index of the newest trunk state
+    first = max(start, last + 2 - depth)  # from here on the pair's token is drafted
+    num_true, num_branch = first - start, last + 1 - first
+    token_ids = row.tokens_from(start + depth, first + depth)
+    states = [queue.states_ND[:num_true]]
+    positions, entries = list(range(start, first)), list(range(start, first))
+    seen: list[list[int] | None] = [None] * num_true
+    for i, node in enumerate(grower.frontier if num_branch else []):
+        prefix = grower.draft.prefix(node)
+        token_ids += prefix[first + depth - len(row) :]
+        waiting, carried = queue.states_ND[num_true:], grower.states[grower.draft.parents[node]]
+        states += [waiting, carried[len(waiting) + len(carried) - num_branch :]]
+        positions += range(first, last + 1)
+        begin = first if i == 0 else last + 1 + (i - 1) * num_branch
+        entries += range(begin, begin + num_branch)
+        seen += [list(range(begin, begin + j + 1)) for j in range(num_branch)]
+    ends = [num_true + (i + 1) * num_branch - 1 for i in range(len(grower.frontier))]
+    is_chain = len(grower.frontier) == 1
+    where = PassRow(row.tables, first, positions, entries, None if is_chain else seen)
+    return _Read(where, torch.cat(states), token_ids, ends, start, num_true, num_branch)
+
+
+def _read_behind(grower: _Branches) -> _Read:
+    """One module for every depth: each node of the frontier is read behind the true entries and its own branch."""
+    row, draft = grower.row, grower.draft
+    for node in grower.frontier:
+        grower.entries[node] = len(row) - 1 + len(grower.entries)
+    entries = [grower.entries[node] for node in grower.frontier]
+    seen: list[list[int] | None] = [[grower.entries[n] for n in draft.path(node)] for node in grower.frontier]
+    where = PassRow(
+        row.tables, len(row) - 1, [len(row) - 2 + grower.depth] * len(entries), entries, None if grower.is_chain else seen
+    )
+    states_ND = torch.cat([grower.states[draft.parents[node]] for node in grower.frontier])
+    return _Read(where, states_ND, [draft.token_ids[n] for n in grower.frontier], list(range(len(entries))), 0, 0, 1)

@@ -1,70 +1,113 @@
-"""Engine: lists of prompts in, completions out."""
+"""Engine: prompts in, completions out, for lists (``generate``) and one by one as they come (``stream``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import threading
+from collections.abc import AsyncIterator, Callable
 from collections.abc import Sequence as Items
-
-import torch
+from dataclasses import replace
+from typing import Literal
 
 from foretell.config import DrafterKind, SamplingParams
+from foretell.decoding.core import EngineCore
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.prompts import encode_prompt
 from foretell.decoding.sequence import Sequence
-from foretell.decoding.step import DecodeStep, StepTimes
+from foretell.decoding.step import StepTimes
+from foretell.decoding.worker import Chunk, Worker
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.types import Completion, Prompt
+
+Depth = int | Literal["auto"]
 
 
 class Engine:
     """Decodes with ``model``, at most ``max_batch`` rows at a time; rows join and leave between steps.
 
     ``drafter``: who guesses ahead; by default the heads, where the model has some. A name, or a DrafterConfig, which
-    also takes a draft model. ``prefill_times`` and ``decode_times`` add up over all calls; ``drafter_num_bytes`` is
-    the memory that the last call's drafter had come to.
+    also takes a draft model. ``memory_budget``: bytes for keys and values, by default half of what is free; rows wait,
+    or give their memory to older ones, where it is short. ``max_step_tokens``: a step reads no more; longer prompts come
+    in chunks. ``reuse_prefixes``: texts with the same beginning share its keys and values.
+    ``prefill_times`` and ``decode_times`` add up over all calls.
     """
 
-    def __init__(self, model: MTPModel, max_batch: int = 1, drafter: DrafterKind | DrafterConfig | None = None) -> None:
-        if isinstance(max_batch, bool) or not isinstance(max_batch, int) or max_batch < 1:
-            raise UsageError(f"max_batch is {max_batch!r}; give an integer of at least 1")
+    def __init__(
+        self,
+        model: MTPModel,
+        max_batch: int = 1,
+        drafter: DrafterKind | DrafterConfig | None = None,
+        memory_budget: int | None = None,
+        max_step_tokens: int = 512,
+        reuse_prefixes: bool = True,
+    ) -> None:
+        for name, value in (("max_batch", max_batch), ("max_step_tokens", max_step_tokens)):
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UsageError(f"{name} is {value!r}; give an integer of at least 1")
+        if max_step_tokens < max_batch:
+            raise UsageError(f"max_step_tokens {max_step_tokens} is less than max_batch {max_batch}; give at least as many")
         self.model = model
         self.max_batch = max_batch
         self.drafter = DrafterConfig.resolve(drafter, model)
-        self.drafter_num_bytes = 0
-        self.prefill_times = StepTimes()
-        self.decode_times = StepTimes()
+        self._core = EngineCore(model, max_batch, self.drafter, memory_budget, max_step_tokens, reuse_prefixes)
+        self._lock = threading.Lock()
+        self._worker = Worker(self._core, self._lock)
 
     def generate(
         self,
         prompts: Items[Prompt],
         params: SamplingParams | Items[SamplingParams] | None = None,
-        depth: int = 0,
+        depth: Depth | Items[Depth] = 0,
         on_finish: Callable[[int, Completion], None] | None = None,
+        num_nodes: int = 0,
     ) -> list[Completion]:
-        """Complete every prompt, in order. ``depth``: drafted tokens a step, 0 = plain decoding.
+        """Complete every prompt, in order. ``depth``: drafted tokens a step, 0 = plain decoding; one for all or one a
+        prompt.
 
-        A prompt is text, token ids, or chat messages. ``params`` is one for all or one a prompt. ``on_finish`` is
-        called with (prompt index, completion) as soon as each is done. Raises UsageError for a depth the drafter
-        cannot reach and ContextLengthError for a prompt that leaves no room for a token.
+        A prompt is text, token ids, or chat messages. ``params`` is one for all or one a prompt; with ``n`` above 1 a
+        prompt has so many completions, one after the other. ``num_nodes``: draft a tree of so many nodes, ``depth``
+        deep. ``on_finish`` is called with (index, completion) as soon as each is done. Raises UsageError for a depth
+        the drafter cannot reach and ContextLengthError for a prompt that leaves no room for a token.
         """
-        self.check_depth(depth)
         if isinstance(prompts, (str, dict)):
             raise UsageError(f"prompts is one {type(prompts).__name__}; give a list of prompts: [prompt]")
-        if params is None or isinstance(params, SamplingParams):
-            params = [params or SamplingParams()] * len(prompts)
-        elif not isinstance(params, (list, tuple)):
-            raise UsageError(f"params is {params!r}; give one SamplingParams for all prompts, or a list of them")
-        elif len(params) != len(prompts):
-            raise UsageError(
-                f"{len(params)} sampling parameters for {len(prompts)} prompts; give one for all or one each"
-            )
-        pairs = zip(prompts, params, strict=True)
-        rows = [self._sequence(prompt, p, depth, index) for index, (prompt, p) in enumerate(pairs)]
-        self._run(rows, on_finish)
+        each = _one_each(params or SamplingParams(), len(prompts), SamplingParams, "params", "sampling parameters")
+        depths = _one_each(depth, len(prompts), (int, str), "depth", "depths")
+        rows: list[Sequence] = []
+        for index, (prompt, p, d) in enumerate(zip(prompts, each, depths, strict=True)):
+            rows += self._sequences(prompt, p, d, num_nodes, f"prompt {index}")
+        for index, row in enumerate(rows):
+            row.on_step = _when_done(index, on_finish) if on_finish else None
+        try:
+            with self._lock:
+                for row in rows:
+                    self._core.add(row)
+            while any(row.finish_reason is None for row in rows):
+                with self._lock:
+                    self._core.advance()
+        finally:
+            with self._lock:
+                for row in rows:
+                    self._core.abort(row)  # left over where something was raised
         return [row.completion() for row in rows]
 
-    def check_depth(self, depth: int) -> None:
+    async def stream(
+        self, prompt: Prompt, params: SamplingParams | None = None, depth: Depth = 0, num_nodes: int = 0
+    ) -> AsyncIterator[Chunk]:
+        """Chunks of one completion as they come; a caller that stops listening aborts the request.
+
+        Many may run at a time; they share the steps, which run in a thread of their own. See ``generate``.
+        """
+        if self.model.trunk.tp_group is not None:
+            raise UsageError(
+                "streams come at times of their own in every process, and processes that share a trunk (tp_plan) must take "
+                "the same steps; use generate, or serve this model with vLLM or SGLang"
+            )
+        [row] = self._sequences(prompt, replace(params or SamplingParams(), n=1), depth, num_nodes, "the prompt")
+        async for chunk in self._worker.stream(row):
+            yield chunk
+
+    def check_depth(self, depth: Depth) -> None:
         """Raise UsageError where this model cannot draft ``depth`` tokens a step."""
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
             raise UsageError(f"depth {depth!r} is not allowed; give an integer of at least 0 (0 = plain decoding)")
@@ -84,49 +127,58 @@ class Engine:
         """Prompt -> token ids; see ``encode_prompt``."""
         return encode_prompt(prompt, self.model.trunk)
 
-    def _sequence(self, prompt: Prompt, params: SamplingParams, depth: int, index: int) -> Sequence:
+    @property
+    def prefill_times(self) -> StepTimes:
+        """Steps that read prompts."""
+        return self._core.prefill_times
+
+    @property
+    def decode_times(self) -> StepTimes:
+        """Steps in which every row decoded."""
+        return self._core.decode_times
+
+    @property
+    def drafter_num_bytes(self) -> int:
+        """Memory that the drafter has come to hold; 0 before anything was drafted."""
+        drafter = self._core.step.drafter
+        return 0 if drafter is None else drafter.num_bytes
+
+    def _sequences(self, prompt: Prompt, params: SamplingParams, depth: Depth, num_nodes: int, name: str) -> list[Sequence]:
+        """One row for each of the prompt's completions; those after the first wait until its prompt is read."""
+        self.check_depth(depth)
         trunk = self.model.trunk
         if not isinstance(params, SamplingParams):
-            raise UsageError(f"sampling parameters of prompt {index} are {params!r}; give foretell.SamplingParams(...)")
-        token_ids = encode_prompt(prompt, trunk, f"prompt {index}")
+            raise UsageError(f"sampling parameters of {name} are {params!r}; give foretell.SamplingParams(...)")
+        if isinstance(num_nodes, bool) or not isinstance(num_nodes, int) or num_nodes < 0:
+            raise UsageError(f"num_nodes {num_nodes!r} is not allowed; give an integer of at least 0 (0 = a chain)")
+        token_ids = encode_prompt(prompt, trunk, name)
         if params.stop and trunk.tokenizer is None:
             raise UsageError("stop strings need a tokenizer, and this model folder has none")
-        return Sequence(token_ids, params, depth, trunk.max_positions, trunk.eos_token_ids, trunk.tokenizer)
-
-    @torch.inference_mode()
-    def _run(self, rows: list[Sequence], on_finish: Callable[[int, Completion], None] | None) -> None:
-        num_slots = min(self.max_batch, len(rows))
-        config = self.drafter if any(row.depth for row in rows) else None
-        drafter = None if config is None else config.build(self.model, num_slots)
-        step = DecodeStep(self.model.trunk, drafter, num_slots)
-        waiting = list(enumerate(rows))[::-1]
-        active: list[tuple[int, Sequence]] = []
-        while waiting or active:
-            fresh = []
-            # Rows join in groups: a prefill pass stalls the rows that decode, whatever it brings in.
-            num_free = num_slots - len(active)
-            while waiting and len(active) < num_slots and (num_free >= num_slots // 8 or not active):
-                index, row = waiting.pop()
-                step.admit(row, len(active))
-                active.append((index, row))
-                fresh.append(row)
-            if fresh:
-                step(fresh, self.prefill_times)
-            else:
-                step([row for _, row in active], self.decode_times)
-            for index, row in active:
-                if row.finish_reason and on_finish:
-                    on_finish(index, row.completion())
-            active = _close_gaps(active, step)
-        self.drafter_num_bytes = 0 if drafter is None else drafter.num_bytes
+        rows: list[Sequence] = []
+        for i in range(params.n):
+            own = params if params.seed is None or i == 0 else replace(params, seed=(params.seed + i * 0x9E3779B97F4A7C15) % 2**63)
+            row = Sequence(
+                token_ids, own, depth, trunk.max_positions, trunk.eos_token_ids, trunk.tokenizer, trunk.vocab_size, num_nodes
+            )
+            row.leader = rows[0] if rows else None
+            rows.append(row)
+        return rows
 
 
-def _close_gaps(active: list[tuple[int, Sequence]], step: DecodeStep) -> list[tuple[int, Sequence]]:
-    """Drop finished rows and move the last ones into their slots, so that active rows fill the first slots."""
-    remaining = [item for item in active if item[1].finish_reason is None]
-    taken = {row.slot for _, row in remaining}
-    free = sorted(set(range(len(remaining))) - taken)
-    for _, row in remaining:
-        if row.slot >= len(remaining):
-            step.move(row, free.pop(0))
-    return sorted(remaining, key=lambda item: item[1].slot)
+def _one_each(value, count, kinds, name, what):  # type: ignore[no-untyped-def]
+    """``value`` for every prompt, or the list of them that it is."""
+    if isinstance(value, kinds):
+        return [value] * count
+    if not isinstance(value, (list, tuple)):
+        raise UsageError(f"{name} is {value!r}; give one {what[:-1]} for all prompts, or a list of them")
+    if len(value) != count:
+        raise UsageError(f"{len(value)} {what} for {count} prompts; give one for all or one each")
+    return list(value)
+
+
+def _when_done(index: int, on_finish: Callable[[int, Completion], None]) -> Callable[[Sequence], None]:
+    def on_step(row: Sequence) -> None:
+        if row.finish_reason is not None and row.finish_reason != "abort":
+            on_finish(index, row.completion())
+
+    return on_step

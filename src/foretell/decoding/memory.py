@@ -1,11 +1,20 @@
-"""Memory that drafters add to a trunk: weights."""
+"""Memory: what drafters add to a trunk, and how many blocks of cache a budget buys."""
 
 from __future__ import annotations
 
+import os
+from typing import Any
+
+import torch
 from torch import nn
 
+from foretell.decoding.blocks import BLOCK_SIZE
 from foretell.models.heads import Heads
 from foretell.models.packed import PackedLinear
+from foretell.models.trunk import Trunk
+
+_SHARE_OF_FREE = 0.5
+"""Of the memory that is free when an engine starts, its caches take so much at the most, if no budget is given."""
 
 
 def weights_num_bytes(module: nn.Module) -> int:
@@ -23,3 +32,41 @@ def heads_num_bytes(heads: Heads) -> int:
         return own
     copies = 2 if any(isinstance(module, PackedLinear) for module in heads.modules()) else 1
     return own + copies * len(heads.draft_ids_V) * heads.trunk.hidden_size * heads.trunk.dtype.itemsize
+
+
+def free_num_bytes(device: torch.device) -> int:
+    """A fair share of what is free on ``device`` now."""
+    if device.type == "cuda":
+        free = torch.cuda.mem_get_info(device)[0]
+    else:
+        free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    return int(free * _SHARE_OF_FREE)
+
+
+@torch.inference_mode()
+def block_num_bytes(trunk: Trunk) -> dict[str, int]:
+    """Keys and values of one block, by kind of layer; found by running one token, since families differ."""
+    recorder = _Recorder(trunk.kinds)
+    index = torch.zeros(1, 1, dtype=torch.long, device=trunk.device)
+    seen = torch.ones(1, 1, 1, dtype=torch.bool, device=trunk.device)
+    trunk.states(trunk.embed(index), index, seen, index, recorder)
+    return {kind: size * BLOCK_SIZE for kind, size in recorder.sizes.items()}
+
+
+class _Recorder:
+    """Cache-shaped: notes how large an entry of each kind of layer is."""
+
+    def __init__(self, kinds: list[str]) -> None:
+        self.kinds = kinds
+        self.sizes: dict[str, int] = {}
+
+    def update(
+        self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        size = sum(t.numel() * t.element_size() for t in (keys, values))
+        kind = self.kinds[layer_idx]
+        self.sizes[kind] = self.sizes.get(kind, 0) + size
+        return keys, values
+
+    def get_seq_length(self, layer_idx: int = 0) -> int:
+        return 0

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
+from foretell.decoding.blocks import FULL, BlockPool
 from foretell.decoding.cache import KVCache
-from foretell.decoding.choose import choose_tokens
+from foretell.decoding.drafter import Shape
+from foretell.decoding.grow import TreeGrower, grow_all
 from foretell.decoding.memory import weights_num_bytes
-from foretell.decoding.passes import PassInput
+from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence
 from foretell.errors import UsageError
 from foretell.models.decoder import States
@@ -18,76 +22,80 @@ _PROBE = "The 3 quick foxes, naïve or not, paid 1,234.50 €:\n\tdef f(x):  # �
 """Words, numbers, white space, code, and characters that byte-level merges treat in their own way."""
 
 
+@dataclass
+class _Known:
+    """``length`` entries are made from true tokens, ``num_guessed`` behind them from guesses not judged yet."""
+
+    length: int
+    num_guessed: int = 0
+
+
 class ModelDrafter:
-    """Decodes ahead with ``draft``, which has a cache of its own.
+    """Decodes ahead with ``draft``, which has a cache of its own. It drafts chains; a tree's budget it leaves unused.
 
     A row's first pass at a draft reads all committed tokens that the cache lacks: a prompt, the root, what another
     drafter guessed right. Its own guesses stay in the cache as far as they came true.
     """
 
-    def __init__(self, draft: Trunk, num_slots: int, window: int) -> None:
+    def __init__(self, draft: Trunk, pools: dict[str, BlockPool], window: int) -> None:
         self.trunk = draft
         self.window = min(window, draft.max_positions)
-        self.cache = KVCache(num_slots, self.window)
-        self._num_guessed = [0] * num_slots  # entries behind the valid ones, made from guesses not judged yet
+        # Every row has a table of all its entries: the draft model's windows may be other ones than the trunk's.
+        self.cache = KVCache(draft.kinds, dict.fromkeys(draft.kinds, pools[FULL]), draft.window)
+        self._rows: dict[Sequence, _Known] = {}
 
-    def admit(self, slot: int) -> None:
-        """A new row takes ``slot``."""
-        self.cache.commit(slot, 0)
-        self._num_guessed[slot] = 0
+    def admit(self, row: Sequence) -> None:
+        """A new row."""
+        self._rows[row] = _Known(row.num_cached)
 
-    def move(self, source: int, target: int) -> None:
-        """A row changes slots; between steps all its guesses are judged."""
-        self.cache.move(source, target)
-        self._num_guessed[target] = 0
+    def forget(self, row: Sequence) -> None:
+        """The row has ended, or must start anew."""
+        self._rows.pop(row, None)
 
     def observe(self, row: Sequence, index: int, states: States) -> None:
         """Keep the entries of guesses that were accepted: of all tokens new to the row, the root alone was not."""
-        if num_guessed := self._num_guessed[row.slot]:
-            length = self.cache.lengths[row.slot]
-            self.cache.commit(row.slot, length + min(num_guessed, len(row) - 1 - length))
-            self._num_guessed[row.slot] = 0
+        known = self._rows[row]
+        known.length += min(known.num_guessed, len(row) - 1 - known.length)
+        known.num_guessed = 0
 
     def depth_for(self, row: Sequence) -> int:
-        """How deep this row can be drafted now: its own limit, and the draft model's window."""
-        return max(0, min(row.depth_limit, self.window - len(row) + 1))
+        """As far as the draft model's window goes."""
+        return max(0, self.window - len(row) + 1)
 
-    def draft(self, rows: list[Sequence], depths: list[int]) -> list[Draft]:
-        """One chain a row, ``depths[b]`` tokens long."""
-        drafts = [Draft() for _ in rows]
-        for depth in range(1, max(depths, default=0) + 1):
-            active = [b for b, limit in enumerate(depths) if limit >= depth]
-            self._draft_depth(depth, [rows[b] for b in active], [drafts[b] for b in active])
-        for row, draft in zip(rows, drafts, strict=True):
-            self._num_guessed[row.slot] = max(0, len(draft.token_ids) - 1)  # nothing has read the last one
-        return drafts
+    def num_final(self, row: Sequence) -> int:
+        """Entries made from true tokens."""
+        return self._rows[row].length
 
-    def _draft_depth(self, depth: int, rows: list[Sequence], drafts: list[Draft]) -> None:
+    def draft(self, rows: list[Sequence], shapes: list[Shape]) -> list[Draft]:
+        """One chain a row."""
+        growers = [TreeGrower(row, Shape.chain(shape.depth)) for row, shape in zip(rows, shapes, strict=True)]
+        for depth in range(1, max((shape.depth for shape in shapes), default=0) + 1):
+            self._draft_depth(depth, [grower for grower in growers if grower.shape.depth >= depth])
+        for grower in growers:
+            self._rows[grower.row].num_guessed = max(0, len(grower.draft) - 1)  # nothing has read the last one
+        return [grower.finish() for grower in growers]
+
+    def _draft_depth(self, depth: int, growers: list[TreeGrower]) -> None:
         """One pass; each row's draft grows by a token."""
-        if depth == 1:
-            starts = [self.cache.lengths[row.slot] for row in rows]
-            tokens = [row.tokens_from(start) for row, start in zip(rows, starts, strict=True)]
-        else:
-            starts = [len(row) + depth - 2 for row in rows]
-            tokens = [draft.token_ids[-1:] for draft in drafts]
-        counts = [len(row_tokens) for row_tokens in tokens]
-        pass_input = PassInput.build(self.cache, [row.slot for row in rows], starts, counts, self.trunk.device)
+        reads, tokens = [], []
+        for grower in growers:
+            row, known = grower.row, self._rows[grower.row]
+            if depth == 1:
+                start, new = known.length, row.tokens_from(known.length)
+                known.length = len(row)
+            else:
+                start, new = len(row) + depth - 2, grower.draft.token_ids[-1:]
+            tokens.append(new)
+            reads.append(PassRow.stretch(dict.fromkeys(self.cache.kinds, row.tables[FULL]), start, len(new)))
+        pass_input = PassInput.build(self.cache, reads, self.trunk.device)
         states = self.trunk.states(
-            self.trunk.embed(pass_input.pad_ids(tokens)),
-            pass_input.positions_BN,
-            pass_input.allowed_BNS,
-            pass_input.key_positions_BS,
-            self.cache,
+            self.trunk.embed(pass_input.token_ids(tokens)), pass_input.positions_BT, pass_input.masks, cache=self.cache
         )
-        if depth == 1:
-            for row in rows:
-                self.cache.commit(row.slot, len(row))
-        newest = torch.tensor(counts, device=self.trunk.device) - 1
-        row_index = torch.arange(len(rows), device=self.trunk.device)
-        self._choose(self.trunk.project(states.post_BTD[row_index, newest]), rows, drafts)
+        newest = pass_input.pick(states.post_BTD, [(b, count - 1) for b, count in enumerate(pass_input.counts)])
+        self._choose(self.trunk.project(newest), growers)
 
-    def _choose(self, logits_BV: torch.Tensor, rows: list[Sequence], drafts: list[Draft]) -> None:
-        choose_tokens(logits_BV, rows, drafts)
+    def _choose(self, logits_FV: torch.Tensor, growers: list[TreeGrower]) -> None:
+        grow_all(growers, logits_FV)
 
     @property
     def num_bytes(self) -> int:

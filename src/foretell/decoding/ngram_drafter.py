@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 
+from foretell.decoding.drafter import NO_CACHE, Shape
 from foretell.decoding.sequence import Sequence
 from foretell.models.decoder import States
 from foretell.types import Draft
@@ -16,36 +17,45 @@ class NgramDrafter:
     occurred before, the draft is empty. A guess is certain, so it draws no random number and has no distribution.
     """
 
-    def __init__(self, num_slots: int, max_n: int = 3, min_n: int = 1) -> None:
+    def __init__(self, max_n: int = 3, min_n: int = 1) -> None:
         self._sizes = range(max_n, min_n - 1, -1)
-        self._rows = [_Index(self._sizes) for _ in range(num_slots)]
+        self._rows: dict[Sequence, _Index] = {}
+        self._peak_bytes = 0
 
-    def admit(self, slot: int) -> None:
-        """A new row takes ``slot``."""
-        self._rows[slot] = _Index(self._sizes)
+    def admit(self, row: Sequence) -> None:
+        """A new row."""
+        self._rows[row] = _Index(self._sizes)
 
-    def move(self, source: int, target: int) -> None:
-        """A row changes slots."""
-        self._rows[target] = self._rows[source]
+    def forget(self, row: Sequence) -> None:
+        """The row has ended, or must start anew."""
+        self._peak_bytes = max(self._peak_bytes, self.num_bytes)
+        self._rows.pop(row, None)
 
     def observe(self, row: Sequence, index: int, states: States) -> None:
         """Nothing: the tokens are read when a draft is asked for, and the states never."""
 
     def depth_for(self, row: Sequence) -> int:
-        """The row's own limit."""
-        return row.depth_limit
+        """Look-up goes as far as is asked."""
+        return NO_CACHE
 
-    def draft(self, rows: list[Sequence], depths: list[int]) -> list[Draft]:
-        """One chain a row, ``depths[b]`` tokens long or empty."""
-        return [Draft(self._guess(row, depth) if depth else []) for row, depth in zip(rows, depths, strict=True)]
+    def num_final(self, row: Sequence) -> int:
+        """There is no cache."""
+        return NO_CACHE
+
+    def draft(self, rows: list[Sequence], shapes: list[Shape]) -> list[Draft]:
+        """One chain a row, as deep as is asked or empty."""
+        return [
+            Draft.chain(self._guess(row, shape.depth) if shape.depth else [])
+            for row, shape in zip(rows, shapes, strict=True)
+        ]
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the indices."""
-        return sum({id(index): index.num_bytes for index in self._rows}.values())
+        """Memory of the indices at their largest."""
+        return max(self._peak_bytes, sum(index.num_bytes for index in self._rows.values()))
 
     def _guess(self, row: Sequence, depth: int) -> list[int]:
-        index = self._rows[row.slot]
+        index = self._rows[row]
         index.extend(row.tokens_from(len(index.token_ids)))
         return index.look_up(depth)
 

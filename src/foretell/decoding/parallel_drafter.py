@@ -1,13 +1,17 @@
-"""ParallelDrafter: chains drafted by heads that read no tokens (parallel, Medusa), for rows of different length."""
+"""ParallelDrafter: chains and trees drafted by heads that read no tokens (parallel, Medusa)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+
 import torch
 
+from foretell.decoding.blocks import BlockPool
 from foretell.decoding.cache import KVCache
-from foretell.decoding.choose import choose_tokens
+from foretell.decoding.drafter import NO_CACHE, Shape
+from foretell.decoding.grow import TreeGrower, grow_all
 from foretell.decoding.memory import heads_num_bytes
-from foretell.decoding.passes import PassInput
+from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.state_queue import StateQueue
 from foretell.models.decoder import States
@@ -15,89 +19,91 @@ from foretell.models.heads import Heads
 from foretell.types import Draft
 
 
+@dataclass
+class _Known:
+    """States that wait for the deepest module, and how many entries each module has."""
+
+    lengths: list[int]
+    queue: StateQueue | None = field(default=None)
+
+
 class ParallelDrafter:
     """Every depth reads the trunk's states of committed tokens and guesses from the newest one.
 
     Depth k keeps entry i of its own cache for token i. No entry is ever provisional, so nothing is rewound. A depth
     reads when it is asked for a draft; states wait in the row's queue until its deepest module has read them. Modules
-    without attention need the newest state alone: only that one is kept, and nothing is written to their caches.
+    without attention need the newest state alone: only that one is kept, and they have no cache. A depth guesses the
+    same after every branch, so that a tree is a product of the depths' candidates (Medusa, arXiv 2401.10774).
     """
 
-    def __init__(self, heads: Heads, num_slots: int, window: int) -> None:
+    def __init__(self, heads: Heads, pools: dict[str, BlockPool], window: int) -> None:
         self.heads = heads
         self.window = min(window, heads.config.max_positions or window)
-        self.caches = [KVCache(num_slots, self.window) for _ in range(heads.config.num_modules)]
-        self._queues: list[StateQueue | None] = [None] * num_slots
+        self.caches = [KVCache(heads.layer_kinds, pools, heads.layer_window) for _ in range(heads.config.num_modules)]
+        self._rows: dict[Sequence, _Known] = {}
 
-    def admit(self, slot: int) -> None:
-        """A new row takes ``slot``."""
-        self._queues[slot] = None
-        for cache in self.caches:
-            cache.commit(slot, 0)
+    def admit(self, row: Sequence) -> None:
+        """A new row."""
+        self._rows[row] = _Known([row.num_cached] * len(self.caches))
 
-    def move(self, source: int, target: int) -> None:
-        """A row changes slots."""
-        self._queues[target] = self._queues[source]
-        for cache in self.caches:
-            cache.move(source, target)
+    def forget(self, row: Sequence) -> None:
+        """The row has ended, or must start anew."""
+        self._rows.pop(row, None)
 
     def observe(self, row: Sequence, index: int, states: States) -> None:
         """The trunk's states of newly committed tokens; the first one belongs to token ``index`` of the row."""
         if not row.depth or index >= self.window:  # past their window the heads draft no more
             return
-        trunk_states_ND = self.heads.trunk_side(states)
+        known, trunk_states_ND = self._rows[row], self.heads.trunk_side(states)
         if not self.heads.attends:
-            self._queues[row.slot] = StateQueue(index + len(trunk_states_ND) - 1, trunk_states_ND[-1:].clone())
-        elif (queue := self._queues[row.slot]) is None:
-            self._queues[row.slot] = StateQueue(index, trunk_states_ND)
+            known.queue = StateQueue(index + len(trunk_states_ND) - 1, trunk_states_ND[-1:].clone())
+        elif known.queue is None:
+            known.queue = StateQueue(index, trunk_states_ND)
         else:
-            queue.extend(index, trunk_states_ND)
+            known.queue.extend(index, trunk_states_ND)
 
     def depth_for(self, row: Sequence) -> int:
-        """How deep this row can be drafted now: its own limit and the modules there are; none past the window."""
-        return min(row.depth_limit, len(self.caches)) if len(row) <= self.window + 1 else 0
+        """The modules there are; none past the window."""
+        return len(self.caches) if len(row) <= self.window + 1 else 0
 
-    def draft(self, rows: list[Sequence], depths: list[int]) -> list[Draft]:
-        """One chain a row, ``depths[b]`` tokens long."""
-        drafts = [Draft() for _ in rows]
-        for depth in range(1, max(depths, default=0) + 1):
-            active = [b for b, limit in enumerate(depths) if limit >= depth]
-            logits_BV = self._read(depth, [rows[b] for b in active])
-            self._choose(logits_BV, [rows[b] for b in active], [drafts[b] for b in active])
-        if self.heads.attends:
-            for row in rows:
-                if (queue := self._queues[row.slot]) is not None:
-                    queue.drop_before(min(cache.lengths[row.slot] for cache in self.caches[: row.depth]))
-        return drafts
+    def num_final(self, row: Sequence) -> int:
+        """Entries that every module has read."""
+        return min(self._rows[row].lengths) if self.heads.attends else NO_CACHE
+
+    def draft(self, rows: list[Sequence], shapes: list[Shape]) -> list[Draft]:
+        """One tree a row."""
+        growers = [TreeGrower(row, shape, self.heads) for row, shape in zip(rows, shapes, strict=True)]
+        for depth in range(1, max((shape.depth for shape in shapes), default=0) + 1):
+            active = [g for g in growers if g.shape.depth >= depth and g.frontier]
+            logits_BV = self._read(depth, [grower.row for grower in active])
+            sizes = torch.tensor([len(grower.frontier) for grower in active], device=logits_BV.device)
+            self._choose(logits_BV.repeat_interleave(sizes, 0) if sizes.max() > 1 else logits_BV, active)
+        for row, shape in zip(rows, shapes, strict=True):
+            known = self._rows[row]
+            if self.heads.attends and known.queue is not None:
+                known.queue.drop_before(min(known.lengths))
+        return [grower.finish() for grower in growers]
 
     def _read(self, depth: int, rows: list[Sequence]) -> torch.Tensor:
         """Logits (B, V) of ``depth`` at every row's newest state, once its module has read all states up to there."""
         heads, cache = self.heads, self.caches[depth - 1]
-        starts, states = [], []
+        reads, states = [], []
         for row in rows:
-            queue = self._queues[row.slot]
-            assert queue is not None
-            starts.append(max(queue.start, cache.lengths[row.slot]))
-            states.append(queue.since(starts[-1]))
-        counts = [len(row_states) for row_states in states]
-        pass_input = PassInput.build(cache, [row.slot for row in rows], starts, counts, heads.trunk.device)
+            known = self._rows[row]
+            assert known.queue is not None
+            start = max(known.queue.start, known.lengths[depth - 1] if heads.attends else 0)
+            states.append(known.queue.since(start))
+            reads.append(PassRow.stretch(row.tables, start, len(states[-1])))
+            known.lengths[depth - 1] = start + len(states[-1])
+        pass_input = PassInput.build(cache, reads, heads.device)
         output = heads.step(
-            depth,
-            pass_input.pad(states),
-            None,
-            pass_input.positions_BN,
-            pass_input.allowed_BNS,
-            pass_input.key_positions_BS,
-            cache,
+            depth, pass_input.states(states), None, pass_input.positions_BT, pass_input.masks, cache
         )
-        for row, start, count in zip(rows, starts, counts, strict=True):
-            cache.commit(row.slot, start + count)
-        newest = torch.tensor(counts, device=output.post_BTD.device) - 1
-        row_index = torch.arange(len(rows), device=output.post_BTD.device)
-        return heads.project(output.post_BTD[row_index, newest], depth)
+        newest = pass_input.pick(output.post_BTD, [(b, count - 1) for b, count in enumerate(pass_input.counts)])
+        return heads.project(newest, depth)
 
-    def _choose(self, logits_BV: torch.Tensor, rows: list[Sequence], drafts: list[Draft]) -> None:
-        choose_tokens(logits_BV, rows, drafts, self.heads)
+    def _choose(self, logits_FV: torch.Tensor, growers: list[TreeGrower]) -> None:
+        grow_all(growers, logits_FV, self.heads)
 
     @property
     def num_bytes(self) -> int:

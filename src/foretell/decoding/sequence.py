@@ -3,64 +3,97 @@
 from __future__ import annotations
 
 import secrets
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 
 from foretell.config import SamplingParams
-from foretell.types import AcceptanceStats, Completion, FinishReason, Origin, Verdict
+from foretell.decoding.blocks import BlockTable
+from foretell.decoding.logprobs import TokenLogprob
+from foretell.decoding.rules import LogitRules
+from foretell.types import AcceptanceStats, Completion, Draft, FinishReason, Origin, Verdict
 
 
 class Sequence:
-    """Prompt and output of one row. Between steps the caches hold all its tokens but the last, the root."""
+    """Prompt and output of one row. ``num_cached`` of its tokens are in the caches; once it decodes, all but the last,
+    the root.
+
+    ``depth``: drafted tokens a step, or "auto"; ``num_nodes``: nodes of a drafted tree, where those are more.
+    ``on_step`` is called after every step that brought tokens or an end.
+    """
 
     def __init__(
         self,
         prompt_token_ids: list[int],
         params: SamplingParams,
-        depth: int,
+        depth: int | Literal["auto"],
         window: int,
         eos_token_ids: frozenset[int],
         tokenizer: Any,
+        vocab_size: int,
+        num_nodes: int = 0,
     ) -> None:
         self.prompt_token_ids = prompt_token_ids
         self.params = params
         self.depth = depth
-        self.slot = -1
+        self.num_nodes = num_nodes
+        self.window = window
         self.token_ids: list[int] = []
         self.origins: list[Origin] = []
         self.stats = AcceptanceStats()
         self.num_rounds = 0
         self.finish_reason: FinishReason | None = None
+        self.on_step: Callable[[Sequence], None] | None = None
         self.generator = torch.Generator().manual_seed(secrets.randbits(63) if params.seed is None else params.seed)
-        self._window = window
+        self.leader: Sequence | None = None  # a row with the same prompt, which is worth waiting for
+        self.slot = -1
+        self.tables: dict[str, BlockTable] = {}
+        self.num_cached = 0
+        self.known_uids: list[int] = []  # of the texts of its first blocks
+        self.num_drafted_blocks = 0
+        self.logprobs: list[TokenLogprob] = []
+        self.prompt_logprobs: list[TokenLogprob] = []  # of the prompt's tokens after the first
         self._eos_token_ids = frozenset() if params.ignore_eos else eos_token_ids
+        self.rules = LogitRules(params, prompt_token_ids, vocab_size, tokenizer, eos_token_ids)
         self._tokenizer = tokenizer
         self._stops = tuple(params.stop or ())
 
     def __len__(self) -> int:
         return len(self.prompt_token_ids) + len(self.token_ids)
 
-    def tokens_from(self, index: int) -> list[int]:
-        """Tokens of prompt and output from ``index`` on."""
+    def tokens_from(self, index: int, stop: int | None = None) -> list[int]:
+        """Tokens of prompt and output from ``index`` on, up to ``stop``."""
         num_prompt = len(self.prompt_token_ids)
         if index >= num_prompt:
-            return self.token_ids[index - num_prompt :]
-        return self.prompt_token_ids[index:] + self.token_ids
+            return self.token_ids[index - num_prompt : None if stop is None else stop - num_prompt]
+        if stop is not None and stop <= num_prompt:
+            return self.prompt_token_ids[index:stop]
+        return self.prompt_token_ids[index:] + self.token_ids[: None if stop is None else stop - num_prompt]
+
+    @property
+    def num_pending(self) -> int:
+        """Tokens that the trunk has not read: the root alone once the row decodes."""
+        return len(self) - self.num_cached
+
+    @property
+    def max_length(self) -> int:
+        """Tokens it can come to, prompt and output together."""
+        return min(self.window, len(self.prompt_token_ids) + self.params.max_tokens)
 
     @property
     def depth_limit(self) -> int:
-        """Deepest draft that can still be used: not past max_tokens or the window, and none before the first token."""
-        if not self.token_ids:
+        """Deepest draft that can be used now: not past max_tokens or the window, and none before the first token."""
+        if not self.token_ids or self.num_pending > 1:
             return 0
-        left = min(self.params.max_tokens - len(self.token_ids), self._window - len(self))
-        return max(0, min(self.depth, left - 1))
+        left = min(self.params.max_tokens - len(self.token_ids), self.window - len(self))
+        return max(0, left - 1)
 
-    def commit(self, drafted: list[int], verdict: Verdict) -> int:
+    def commit(self, draft: Draft, verdict: Verdict) -> int:
         """Take the accepted tokens and the trunk's own; returns how many tokens were taken before the text ended."""
         self.num_rounds += 1
-        last: Origin = "bonus" if verdict.all_accepted and drafted else "recovered"
-        taken = [(token_id, "accepted") for token_id in drafted[: verdict.num_accepted]]
+        last: Origin = "bonus" if verdict.all_accepted and len(draft) else "recovered"
+        taken = [(draft.token_ids[node], "accepted") for node in verdict.path]
         num_taken = num_accepted = 0
         for token_id, origin in [*taken, (verdict.next_token, last)]:
             self.token_ids.append(token_id)
@@ -70,7 +103,8 @@ class Sequence:
             self.finish_reason = self._finish_reason()
             if self.finish_reason:
                 break
-        self.stats.count(len(drafted), num_accepted)
+        self.rules.commit(self.token_ids[len(self.token_ids) - num_taken :])
+        self.stats.count(max(draft.depths, default=0), num_accepted, len(draft))
         return num_taken
 
     def completion(self) -> Completion:
@@ -84,6 +118,8 @@ class Sequence:
             self.stats,
             self.origins,
             self.num_rounds,
+            None if self.params.logprobs is None else self.logprobs[: len(self.token_ids)],
+            None if self.params.prompt_logprobs is None else [None, *self.prompt_logprobs],
         )
 
     def text(self) -> str:
@@ -95,7 +131,7 @@ class Sequence:
     def _finish_reason(self) -> FinishReason | None:
         if self.token_ids[-1] in self._eos_token_ids or self._stop_string_ends_here():
             return "stop"
-        if len(self.token_ids) >= self.params.max_tokens or len(self) >= self._window:
+        if len(self.token_ids) >= self.params.max_tokens or len(self) >= self.window:
             return "length"
         return None
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
-from foretell.decoding.drafter import Drafter
+from foretell.decoding.drafter import Drafter, Shape
 from foretell.decoding.sequence import Sequence
 from foretell.models.decoder import States
 from foretell.types import Draft
@@ -19,15 +19,15 @@ class StackedDrafter:
     def __init__(self, drafters: Items[Drafter]) -> None:
         self.drafters = list(drafters)
 
-    def admit(self, slot: int) -> None:
-        """A new row takes ``slot``."""
+    def admit(self, row: Sequence) -> None:
+        """A new row."""
         for drafter in self.drafters:
-            drafter.admit(slot)
+            drafter.admit(row)
 
-    def move(self, source: int, target: int) -> None:
-        """A row changes slots."""
+    def forget(self, row: Sequence) -> None:
+        """The row has ended, or must start anew."""
         for drafter in self.drafters:
-            drafter.move(source, target)
+            drafter.forget(row)
 
     def observe(self, row: Sequence, index: int, states: States) -> None:
         """What was committed, whoever drafted it."""
@@ -38,12 +38,16 @@ class StackedDrafter:
         """As deep as the deepest goes."""
         return max(drafter.depth_for(row) for drafter in self.drafters)
 
-    def draft(self, rows: list[Sequence], depths: list[int]) -> list[Draft]:
-        """One chain a row, from the first drafter that makes one."""
+    def num_final(self, row: Sequence) -> int:
+        """What all of them have."""
+        return min(drafter.num_final(row) for drafter in self.drafters)
+
+    def draft(self, rows: list[Sequence], shapes: list[Shape]) -> list[Draft]:
+        """One tree a row, from the first drafter that makes one."""
         drafts = [Draft() for _ in rows]
         for drafter in self.drafters:
-            limits = [min(depth, drafter.depth_for(row)) for row, depth in zip(rows, depths, strict=True)]
-            asked = [b for b, limit in enumerate(limits) if limit and not drafts[b].token_ids]
+            limits = [shape.cut(drafter.depth_for(row)) for row, shape in zip(rows, shapes, strict=True)]
+            asked = [b for b, limit in enumerate(limits) if limit.depth and not len(drafts[b])]
             if asked:
                 made = drafter.draft([rows[b] for b in asked], [limits[b] for b in asked])
                 for b, draft in zip(asked, made, strict=True):

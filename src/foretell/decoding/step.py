@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
-from itertools import accumulate, pairwise
 
 import torch
 
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafter import Drafter
-from foretell.decoding.passes import PassInput
-from foretell.decoding.sampling import filtered_probs
-from foretell.decoding.sequence import Sequence
-from foretell.decoding.verify import verify_greedy, verify_sampled
+from foretell.decoding.judge import judge
+from foretell.decoding.passes import PassInput, PassRow
+from foretell.decoding.ranks import share_drafts
+from foretell.decoding.scheduler import Work
 from foretell.models.decoder import States
-from foretell.models.greedy import argmax
-from foretell.models.packed import smallest_pass
 from foretell.models.trunk import Trunk
 from foretell.types import Draft, Verdict
 
@@ -30,112 +28,91 @@ class StepTimes:
     other_s: float = 0.0
     num_steps: int = 0
 
-    def add(self, draft_s: float, verify_s: float, other_s: float) -> None:
-        """Count one step."""
-        self.draft_s += draft_s
-        self.verify_s += verify_s
-        self.other_s += other_s
-        self.num_steps += 1
+    def add(self, other: StepTimes) -> None:
+        """Add up."""
+        self.draft_s += other.draft_s
+        self.verify_s += other.verify_s
+        self.other_s += other.other_s
+        self.num_steps += other.num_steps
+
+    @property
+    def total_s(self) -> float:
+        """All parts together."""
+        return self.draft_s + self.verify_s + self.other_s
 
 
 class DecodeStep:
-    """Owns the trunk's cache and the drafter; rows name their slot in both.
+    """Runs the trunk over what the scheduler planned. ``width``: least number of tokens of a pass.
 
     With packed 16-bit weights a single row has bit for bit the states and logits of plain decoding, whatever is drafted
     (up to 31 tokens): keys come in whole blocks (KVCache), no pass has fewer nodes than ``smallest_pass``, and no
     projection fewer rows, because kernels for one row may round otherwise than those for several.
     """
 
-    def __init__(self, trunk: Trunk, drafter: Drafter | None, num_slots: int) -> None:
+    def __init__(self, trunk: Trunk, cache: KVCache, width: int = 1) -> None:
         self.trunk = trunk
-        self.drafter = drafter
-        self.cache = KVCache(num_slots, trunk.max_positions)
-        self._width = smallest_pass(trunk.output_head) if num_slots == 1 else 1
+        self.cache = cache
+        self.drafter: Drafter | None = None
+        self.width = width
 
-    def admit(self, row: Sequence, slot: int) -> None:
-        """Give a new row a slot; its whole prompt is pending."""
-        row.slot = slot
-        self.cache.commit(slot, 0)
-        if self.drafter:
-            self.drafter.admit(slot)
-
-    def move(self, row: Sequence, slot: int) -> None:
-        """Move a row to another slot."""
-        self.cache.move(row.slot, slot)
-        if self.drafter:
-            self.drafter.move(row.slot, slot)
-        row.slot = slot
-
-    def __call__(self, rows: list[Sequence], times: StepTimes | None = None) -> None:
-        """Advance every row by at least one token; a row fresh from ``admit`` is prefilled and gets its first one."""
+    def __call__(self, works: Items[Work]) -> StepTimes:
+        """Advance every row: read a part of its prompt, or take at least one token."""
         t0 = time.perf_counter()
-        drafts = self._draft(rows)
+        drafts = self._draft(works)
         t1 = time.perf_counter()
-        starts = [self.cache.lengths[row.slot] for row in rows]
-        pending = [row.tokens_from(start) for row, start in zip(rows, starts, strict=True)]
-        nodes = [[*p, *draft.token_ids] for p, draft in zip(pending, drafts, strict=True)]
+        pending = [work.row.tokens_from(work.row.num_cached, work.stop) for work in works]
         pass_input = PassInput.build(
-            self.cache, [row.slot for row in rows], starts, [len(n) for n in nodes], self.trunk.device, self._width
-        )
-        states = self.trunk.states(
-            self.trunk.embed(pass_input.pad_ids(nodes)),
-            pass_input.positions_BN,
-            pass_input.allowed_BNS,
-            pass_input.key_positions_BS,
             self.cache,
+            [_pass_row(work, len(p), draft) for work, p, draft in zip(works, pending, drafts, strict=True)],
+            self.trunk.device,
+            self.width,
         )
-        # Only the root and the drafts are judged; a prompt's other tokens need no logits.
-        judged = [(b, len(p) - 1 + k) for b, p in enumerate(pending) for k in range(len(drafts[b].token_ids) + 1)]
-        judged += judged[:1] * (self._width - len(judged))
-        row_index, node_index = torch.tensor(judged, device=self.trunk.device).unbind(1)
-        logits_MV = self.trunk.project(states.post_BTD[row_index, node_index])
-        verdicts = self._verify(rows, drafts, logits_MV)
+        nodes = [[*p, *draft.token_ids] for p, draft in zip(pending, drafts, strict=True)]
+        states = self.trunk.states(
+            self.trunk.embed(pass_input.token_ids(nodes)), pass_input.positions_BT, pass_input.masks, cache=self.cache
+        )
+        verdicts = judge(self.trunk, works, pending, drafts, pass_input, states, self.width)
         t2 = time.perf_counter()
-        for b, (row, draft, verdict) in enumerate(zip(rows, drafts, verdicts, strict=True)):
-            num_taken = row.commit(draft.token_ids, verdict)
-            num_new = len(pending[b]) + num_taken - 1
-            self.cache.commit(row.slot, starts[b] + num_new)
-            if self.drafter and row.finish_reason is None:
-                self.drafter.observe(row, starts[b], _states_of(states, b, num_new))
-        if times is not None:
-            times.add(t1 - t0, t2 - t1, time.perf_counter() - t2)
+        rows = zip(works, pending, drafts, verdicts, pass_input.split_states(states), strict=True)
+        for work, p, draft, verdict, row_states in rows:
+            self._commit(work, len(p), draft, verdict, row_states)
+        return StepTimes(t1 - t0, t2 - t1, time.perf_counter() - t2, 1)
 
-    def _draft(self, rows: list[Sequence]) -> list[Draft]:
-        if self.drafter is None:
-            return [Draft() for _ in rows]
-        return self.drafter.draft(rows, [self.drafter.depth_for(row) for row in rows])
+    def _draft(self, works: Items[Work]) -> list[Draft]:
+        drafts = [Draft() for _ in works]
+        asked = [b for b, work in enumerate(works) if work.shape.depth]
+        if asked and self.drafter is not None:
+            made = self.drafter.draft([works[b].row for b in asked], [works[b].shape for b in asked])
+            made = share_drafts(self.trunk.tp_group, made)
+            for b, draft in zip(asked, made, strict=True):
+                drafts[b] = draft
+        return drafts
 
-    def _verify(self, rows: list[Sequence], drafts: list[Draft], logits_MV: torch.Tensor) -> list[Verdict]:
-        argmax_ids = argmax(logits_MV).tolist()
-        stops = list(accumulate(len(draft.token_ids) + 1 for draft in drafts))
-        judged = [range(start, stop) for start, stop in pairwise([0, *stops])]
-        probs = _sampled_probs(rows, judged, logits_MV)
-        return [
-            verify_greedy(draft, argmax_ids[span.start : span.stop])
-            if row.params.greedy
-            else verify_sampled(draft, probs[b], row.generator)
-            for b, (row, draft, span) in enumerate(zip(rows, drafts, judged, strict=True))
-        ]
-
-
-def _states_of(states: States, b: int, count: int) -> States:
-    """The first ``count`` states of row b, (n, D) each."""
-    below_BTD = states.below_BTD
-    return States(
-        states.pre_BTD[b, :count], states.post_BTD[b, :count], None if below_BTD is None else below_BTD[b, :count]
-    )
+    def _commit(self, work: Work, num_pending: int, draft: Draft, verdict: Verdict | None, states: States) -> None:
+        """What is accepted stays in the cache, a tree's path moved behind the root; the rest is overwritten later."""
+        row, start = work.row, work.row.num_cached
+        num_new, path = num_pending, []
+        if verdict is not None:
+            path = verdict.path[: row.commit(draft, verdict) - 1]
+            num_new += len(path)
+        if path != list(range(len(path))):
+            first = start + num_pending
+            self.cache.compact(row.tables, [first + node for node in path], first)
+            kept = torch.tensor([*range(num_pending), *[num_pending + node for node in path]])
+            states = States(*(None if part is None else part[kept.to(part.device)] for part in states))  # type: ignore[arg-type]
+        row.num_cached = start + num_new
+        if self.drafter is not None and row.depth and row.finish_reason is None:
+            kept_states = (None if part is None else part[:num_new] for part in states)
+            self.drafter.observe(row, start, States(*kept_states))  # type: ignore[arg-type]
 
 
-def _sampled_probs(rows: list[Sequence], judged: list[range], logits_MV: torch.Tensor) -> dict[int, torch.Tensor]:
-    """Row index -> (K, V) probabilities at its ``judged`` rows of logits; rows sampled alike share one computation."""
-    alike: dict[tuple[float, ...], list[int]] = {}
-    for b, row in enumerate(rows):
-        params = row.params
-        if not params.greedy:
-            alike.setdefault((params.temperature, params.top_k, params.top_p, params.min_p), []).append(b)
-    probs: dict[int, torch.Tensor] = {}
-    for members in alike.values():
-        chosen = [m for b in members for m in judged[b]]
-        together = filtered_probs(logits_MV[chosen], rows[members[0]].params)
-        probs.update(zip(members, together.split([len(judged[b]) for b in members]), strict=True))
-    return probs
+def _pass_row(work: Work, num_pending: int, draft: Draft) -> PassRow:
+    """Pending tokens lie at their positions, drafted nodes behind them in their order."""
+    row = work.row
+    if draft.is_chain:
+        return PassRow.stretch(row.tables, row.num_cached, num_pending + len(draft))
+    first = len(row)
+    positions = [*range(row.num_cached, first), *[first - 1 + depth for depth in draft.depths]]
+    seen: list[list[int] | None] = [None] * num_pending
+    seen += [[first + n for n in draft.path(node)] for node in range(len(draft))]
+    return PassRow(row.tables, first, positions, range(row.num_cached, first + len(draft)), seen)

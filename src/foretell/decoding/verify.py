@@ -1,7 +1,9 @@
-"""Accept or reject a drafted chain so that the output keeps the trunk's distribution exactly.
+"""Accept a path of a drafted tree so that the output keeps the trunk's distribution exactly.
 
-Greedy: a drafted token is accepted iff it is the trunk's argmax. Sampling (Leviathan et al., arXiv 2211.17192): accept
-with min(1, p/q), else draw from norm(max(p - q, 0)); after a fully accepted draft, one bonus token from the trunk.
+Greedy: a drafted token is accepted iff it is the trunk's argmax. Sampling: the children of a node, drawn from q without
+replacement, are tried in turn: accept with min(1, p/q), else go on with p <- norm(max(p - q, 0)) and q without that
+token (SpecInfer, arXiv 2305.09781; Jeon et al., arXiv 2402.14160). A chain is Leviathan et al., arXiv 2211.17192. After
+the last accepted node one token is drawn from what is left of p, a bonus where nothing was left to try.
 """
 
 from __future__ import annotations
@@ -15,29 +17,58 @@ from foretell.types import Draft, Verdict
 
 
 def verify_greedy(draft: Draft, argmax_ids: Sequence[int]) -> Verdict:
-    """``argmax_ids[k]``: the trunk's choice after the first k drafted tokens (len(draft) + 1 of them)."""
-    num_accepted = 0
-    while num_accepted < len(draft.token_ids) and draft.token_ids[num_accepted] == argmax_ids[num_accepted]:
-        num_accepted += 1
-    return Verdict(num_accepted, argmax_ids[num_accepted], num_accepted == len(draft.token_ids))
+    """``argmax_ids[n + 1]``: the trunk's choice after node n; ``argmax_ids[0]``: after the root."""
+    path: list[int] = []
+    node = -1
+    while True:
+        children = draft.children(node)
+        right = [child for child in children if draft.token_ids[child] == argmax_ids[node + 1]]
+        if not right:
+            return Verdict(path, argmax_ids[node + 1], not children)
+        node = right[0]
+        path.append(node)
 
 
-def verify_sampled(draft: Draft, probs_KV: torch.Tensor, generator: torch.Generator) -> Verdict:
-    """``probs_KV``: what is sampled after 0, 1, ... len(draft) drafted tokens; q: what the draft was drawn from.
+def verify_sampled(draft: Draft, probs_NV: torch.Tensor, generator: torch.Generator) -> Verdict:
+    """``probs_NV``: what is sampled after the root and after every node; q: what the children were drawn from.
 
-    A draft without ``probs_KV`` was certain: q is 1 at each of its tokens.
+    A child without ``probs`` was certain: q is 1 at its token.
     """
-    for k, token_id in enumerate(draft.token_ids):
-        p, q = probs_KV[k], None if draft.probs_KV is None else draft.probs_KV[k].to(probs_KV)
+    path: list[int] = []
+    node = -1
+    while True:
+        children = draft.children(node)
+        accepted, p_V = _try(draft, children, probs_NV[node + 1], generator)
+        if accepted is None:
+            return Verdict(path, draw(p_V, generator), not children)
+        node = accepted
+        path.append(node)
+
+
+def _try(
+    draft: Draft, children: list[int], p_V: torch.Tensor, generator: torch.Generator
+) -> tuple[int | None, torch.Tensor]:
+    """The accepted child, or None and the law of the token that comes in their place (not normalised)."""
+    q_V: torch.Tensor | None = None
+    mass = 1.0  # of p_V, which is normalised only in thought
+    for i, child in enumerate(children):
+        token_id, probs = draft.token_ids[child], draft.probs[child]
+        if i == 0 and probs is not None:
+            q_V = probs.to(p_V)
+        q = 1.0 if q_V is None or probs is None else q_V[token_id].item()
         # u < p/q written without a division; u in [0, 1) and strict, so a token with p = 0 is never accepted.
-        u = torch.rand((), dtype=torch.float64, generator=generator, device=generator.device)
-        if u.item() * (1.0 if q is None else q[token_id].item()) < p[token_id].item():
-            continue
-        if q is None:
-            residual = p.clone()
+        u = torch.rand((), dtype=torch.float64, generator=generator, device=generator.device).item()
+        if u * q * mass < p_V[token_id].item():
+            return child, p_V
+        residual = p_V.clone() if q_V is None or probs is None else (p_V - mass * q_V).clamp(min=0)
+        if q_V is None or probs is None:
             residual[token_id] = 0
-        else:
-            residual = (p - q).clamp(min=0)
-        # p == q up to rounding leaves no residual mass; then p itself is the law of the replacement.
-        return Verdict(k, draw(residual if residual.sum() > 0 else p, generator), False)
-    return Verdict(len(draft.token_ids), draw(probs_KV[len(draft.token_ids)], generator), True)
+        left = float(residual.sum(dtype=torch.float64))
+        if not left > 0:  # p == q up to rounding leaves nothing; then p itself is the law of the replacement
+            return None, p_V
+        p_V, mass = residual, left
+        if q_V is not None and i + 1 < len(children):
+            q_V = q_V.clone()
+            q_V[token_id] = 0
+            q_V = q_V / q_V.sum()
+    return None, p_V

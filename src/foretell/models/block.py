@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import copy
-from collections import OrderedDict
 from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 from torch import nn
 from torch.func import functional_call
 
+from foretell.models.copies import copy_without_hooks
 from foretell.models.decoder import DecoderRunner, final_norm_name
 
 if TYPE_CHECKING:
@@ -25,10 +24,10 @@ def one_layer_decoder(trunk: Trunk, norm: nn.Module) -> DecoderRunner:
     config, index = trunk.block_config()
     with torch.device("meta"):
         body = type(trunk.decoder)(config)
-    layer = copy_without_hooks(trunk.decoder.layers[index]).requires_grad_(True)
+    layer = copy_without_hooks(trunk.decoder.layers[index]).to(trunk.states_device).requires_grad_(True)
     body.layers = nn.ModuleList([layer])
     setattr(body, final_norm_name(body), norm)
-    body.rotary_emb = copy.deepcopy(trunk.decoder.rotary_emb)
+    body.rotary_emb = copy_without_hooks(trunk.decoder.rotary_emb).to(trunk.states_device)
     body.embed_tokens = None
     body.config._attn_implementation = trunk.decoder.config._attn_implementation
     part: Any
@@ -74,12 +73,3 @@ class TrunkNorm(nn.Module):
             for name, value in trunk.final_norm.named_parameters()
         }
         return functional_call(norm, values, (states_BTD,))
-
-
-def copy_without_hooks(module: nn.Module) -> nn.Module:
-    """A copy without the hooks by which the trunk's runner listens to its norm and its last layer.
-
-    They are bound to the runner, so that a copy of them would be a copy of the whole trunk.
-    """
-    hooks = (module._forward_pre_hooks, module._forward_pre_hooks_with_kwargs)
-    return copy.deepcopy(module, {id(registry): OrderedDict() for registry in hooks})

@@ -7,13 +7,18 @@ norms do the work, so a new model family needs no code.
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import torch
 from torch import nn
 
 from foretell.errors import UnsupportedModel
+from foretell.models.attention import ROW_LAYOUT
 from foretell.models.support import MASKLESS_KINDS, refuse_layer_types
+
+Masks = torch.Tensor | Mapping[str, torch.Tensor]
+"""(B, T, S) bool: which keys each query may see; or such a mask for each kind of layer, its window included."""
 
 _NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
 
@@ -77,40 +82,68 @@ class DecoderRunner:
         self,
         embeddings_BTD: torch.Tensor,
         positions_BT: torch.Tensor,
-        allowed_BTS: torch.Tensor,
-        key_positions_BS: torch.Tensor,
+        allowed: Masks,
+        key_positions_BS: torch.Tensor | None = None,
         cache: Any = None,
     ) -> States:
-        """``allowed_BTS``: which keys each query may see; sliding windows are added per layer from the positions."""
-        output = self.decoder(
-            inputs_embeds=embeddings_BTD,
-            position_ids=positions_BT,
-            attention_mask=self._masks(allowed_BTS, positions_BT, key_positions_BS),
-            use_cache=cache is not None,
-            **{self._cache_keyword: cache},
-        )
+        """``allowed``: which keys each query may see; sliding windows are added per layer from the positions.
+
+        Or one finished mask a kind of layer. With a cache, rows may be packed into one, as ``cache.layout`` says.
+        """
+        layout = ROW_LAYOUT.set(getattr(cache, "layout", None))
+        try:
+            output = self.decoder(
+                inputs_embeds=embeddings_BTD,
+                position_ids=positions_BT,
+                attention_mask=self._masks(allowed, positions_BT, key_positions_BS),
+                use_cache=cache is not None,
+                **{self._cache_keyword: cache},
+            )
+        finally:
+            ROW_LAYOUT.reset(layout)
         pre, below = self._pre_norm, self._below
         self._pre_norm = self._below = None
         assert pre is not None
         return States(pre, output.last_hidden_state, below)
 
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of every layer, such as "full_attention" or "sliding_attention"."""
+        types = getattr(self.config, "layer_types", None)
+        if types:
+            return list(types)
+        only = "sliding_attention" if self.window else "full_attention"
+        return [only] * self.config.num_hidden_layers
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that sliding layers look back, their own included."""
+        return getattr(self.config, "sliding_window", None)
+
     def _masks(
-        self, allowed_BTS: torch.Tensor, positions_BT: torch.Tensor, key_positions_BS: torch.Tensor
+        self, allowed: Masks, positions_BT: torch.Tensor, key_positions_BS: torch.Tensor | None
     ) -> torch.Tensor | dict[str, torch.Tensor | None]:
-        window = getattr(self.config, "sliding_window", None)
-        types = set(getattr(self.config, "layer_types", None) or ())
-        full = allowed_BTS.unsqueeze(1)
-        if not types:
-            types = {"sliding_attention" if window else "full_attention"}
-        if types & set(MASKLESS_KINDS):
-            return {"full_attention": full, **dict.fromkeys(MASKLESS_KINDS)}
-        if types == {"full_attention"} or not window:
-            return full
-        near = positions_BT.unsqueeze(2) - key_positions_BS.unsqueeze(1) < window
-        sliding = full & near.unsqueeze(1)
-        if types == {"sliding_attention"}:
-            return sliding
-        return {"full_attention": full, "sliding_attention": sliding}
+        kinds = set(self.kinds)
+        masks: dict[str, torch.Tensor | None]
+        if isinstance(allowed, Mapping):
+            masks = {kind: mask.unsqueeze(1) for kind, mask in allowed.items()}
+        else:
+            masks = {"full_attention": allowed.unsqueeze(1)}
+            if "sliding_attention" in kinds:
+                assert key_positions_BS is not None
+                masks["sliding_attention"] = in_window(allowed, positions_BT, key_positions_BS, self.window).unsqueeze(1)
+        if len(kinds) > 1 or kinds & set(MASKLESS_KINDS):
+            return {**dict.fromkeys(MASKLESS_KINDS), **masks} if kinds & set(MASKLESS_KINDS) else masks
+        return masks[kinds.pop()]
+
+
+def in_window(
+    allowed_BTS: torch.Tensor, positions_BT: torch.Tensor, key_positions_BS: torch.Tensor, window: int | None
+) -> torch.Tensor:
+    """What is allowed of ``allowed_BTS`` in a layer that looks ``window`` tokens back; all of it without a window."""
+    if not window:
+        return allowed_BTS
+    return allowed_BTS & (positions_BT.unsqueeze(2) - key_positions_BS.unsqueeze(1) < window)
 
 
 def causal_mask(doc_ids_BT: torch.Tensor) -> torch.Tensor:

@@ -13,8 +13,9 @@ from torch.utils.checkpoint import checkpoint
 
 from foretell.config import HeadsConfig
 from foretell.errors import UsageError
-from foretell.models.decoder import States
+from foretell.models.decoder import Masks, States
 from foretell.models.packed import pack_linears
+from foretell.models.shards import whole
 
 if TYPE_CHECKING:
     from foretell.models.trunk import Trunk
@@ -49,6 +50,11 @@ class Heads(nn.Module, ABC):
         """The trunk these heads guess for."""
         return self._borrowed[0]
 
+    @property
+    def device(self) -> torch.device:
+        """Where the heads run: on the trunk's last device, where its states come out."""
+        return self.trunk.states_device
+
     @abstractmethod
     def training_states(
         self,
@@ -69,8 +75,7 @@ class Heads(nn.Module, ABC):
         states_BND: torch.Tensor,
         embeddings_BND: torch.Tensor | None,
         positions_BN: torch.Tensor,
-        allowed_BNS: torch.Tensor,
-        key_positions_BS: torch.Tensor,
+        allowed: Masks,
         cache: Any,
     ) -> States:
         """Decoding: run the module of ``depth`` (1-based) on states, and tokens where it reads any, against its cache.
@@ -83,17 +88,27 @@ class Heads(nn.Module, ABC):
         """True where modules look back at earlier positions, so that decoding keeps their keys and values."""
         return True
 
+    @property
+    def layer_kinds(self) -> list[str]:
+        """Kinds of a module's attention layers (there is one, or none), as caches need to know them."""
+        return []
+
+    @property
+    def layer_window(self) -> int | None:
+        """Tokens that a module looks back, where its layer is a sliding one."""
+        return None
+
     def trunk_side(self, states: States) -> torch.Tensor:
-        """The trunk state these heads read. Raises UsageError where it was not kept."""
+        """The trunk state these heads read, on their device. Raises UsageError where it was not kept."""
         source = self.config.hidden_source
         if source != "below":
-            return states.post_BTD if source == "post" else states.pre_BTD
+            return (states.post_BTD if source == "post" else states.pre_BTD).to(self.device)
         if states.below_BTD is None:
             raise UsageError(
                 'heads with hidden_source "below" read what enters the trunk\'s last layer, and these states do not '
                 "hold it (states cached on disk never do); train with cache_states = false"
             )
-        return states.below_BTD
+        return states.below_BTD.to(self.device)
 
     @abstractmethod
     def output_at(self, depth: int) -> nn.Module | None:
@@ -135,7 +150,7 @@ class Heads(nn.Module, ABC):
     def _draft_rows(self) -> nn.Module:
         """The trunk's output head cut to the draft vocabulary; made on first use, in a tuple to stay unregistered."""
         weight = self.trunk.output_head.weight
-        stale = [m for m in self._draft_output if (m.weight.device, m.weight.dtype) != (weight.device, weight.dtype)]
+        stale = [m for m in self._draft_output if (m.weight.device, m.weight.dtype) != (self.device, weight.dtype)]
         if not self._draft_output or stale:
             with torch.inference_mode(False):  # made while decoding, it must serve training too
                 linear = self.new_output()
@@ -143,10 +158,11 @@ class Heads(nn.Module, ABC):
         return self._draft_output[0]
 
     def new_output(self) -> nn.Linear:
-        """A matrix of its own with the trunk's values: its output head, cut to the draft vocabulary."""
-        rows = self.trunk.output_head.weight.detach()
+        """A matrix of its own with the trunk's values: its output head, whole, cut to the draft vocabulary."""
+        rows = whole(self.trunk.output_head.weight.detach())
         if self.draft_ids_V is not None:
-            rows = rows[self.draft_ids_V]
+            rows = rows[self.draft_ids_V.to(rows.device)]
+        rows = rows.to(self.device)
         linear = nn.Linear(rows.shape[1], rows.shape[0], bias=False, device="meta")
         linear.weight = nn.Parameter(rows.clone())
         return linear

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from foretell.config import HeadsConfig
-from foretell.models.decoder import States
+from foretell.models.decoder import Masks, States
 from foretell.models.heads import Heads
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ class ResBlock(nn.Module):
     def __init__(self, trunk: Trunk) -> None:
         super().__init__()
         size = trunk.hidden_size
-        self.linear = nn.Linear(size, size, dtype=trunk.dtype, device=trunk.device)
+        self.linear = nn.Linear(size, size, dtype=trunk.dtype, device=trunk.states_device)
         nn.init.zeros_(self.linear.weight)
         nn.init.zeros_(self.linear.bias)
 
@@ -88,8 +88,7 @@ class MedusaHeads(Heads):
         states_BND: torch.Tensor,
         embeddings_BND: torch.Tensor | None,
         positions_BN: torch.Tensor,
-        allowed_BNS: torch.Tensor,
-        key_positions_BS: torch.Tensor,
+        allowed: Masks,
         cache: Any,
     ) -> States:
         """See Heads; only the states are read."""

@@ -15,7 +15,7 @@ from torch import nn
 
 from foretell.config import HeadsConfig
 from foretell.models.block import heads_norm, one_layer_decoder
-from foretell.models.decoder import States, causal_mask, document_positions
+from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions
 from foretell.models.heads import Heads
 from foretell.models.support import refuse_for_heads
 
@@ -34,16 +34,21 @@ class LayerModule(nn.Module):
         self.output = output
         self._run = (run,)  # a tuple: its parameters are already registered above
 
+    @property
+    def runner(self) -> DecoderRunner:
+        """What runs the layer."""
+        return self._run[0]
+
     def forward(
         self,
         states_BTD: torch.Tensor,
         positions_BT: torch.Tensor,
-        allowed_BTS: torch.Tensor,
-        key_positions_BS: torch.Tensor,
+        allowed: Masks,
+        key_positions_BS: torch.Tensor | None = None,
         cache: Any = None,
     ) -> States:
         """Trunk states -> this depth's states before and after its final norm."""
-        return self._run[0](states_BTD, positions_BT, allowed_BTS, key_positions_BS, cache)
+        return self._run[0](states_BTD, positions_BT, allowed, key_positions_BS, cache)
 
 
 class LinearModule(nn.Module):
@@ -52,12 +57,12 @@ class LinearModule(nn.Module):
     def __init__(self, trunk: Trunk, config: HeadsConfig, output: nn.Linear | None) -> None:
         super().__init__()
         size = trunk.hidden_size
-        self.linear = nn.Linear(size, size, bias=False, dtype=trunk.dtype, device=trunk.device)
+        self.linear = nn.Linear(size, size, bias=False, dtype=trunk.dtype, device=trunk.states_device)
         nn.init.eye_(self.linear.weight)
         self.norm = heads_norm(trunk, config.final_norm)
         self.output = output
 
-    def forward(self, states_BTD: torch.Tensor, *_: Any) -> States:
+    def forward(self, states_BTD: torch.Tensor, *_: Any, **__: Any) -> States:
         """Trunk states -> this depth's states before and after its final norm."""
         mapped_BTD = self.linear(states_BTD)
         return States(mapped_BTD, self.norm(mapped_BTD))
@@ -81,6 +86,16 @@ class ParallelHeads(Heads):
     def attends(self) -> bool:
         """See Heads."""
         return self.config.block == "layer"
+
+    @property
+    def layer_kinds(self) -> list[str]:
+        """See Heads."""
+        return self.modules_by_depth[0].runner.kinds if self.attends else []  # type: ignore[union-attr]
+
+    @property
+    def layer_window(self) -> int | None:
+        """See Heads."""
+        return self.modules_by_depth[0].runner.window if self.attends else None  # type: ignore[union-attr]
 
     def output_at(self, depth: int) -> nn.Module | None:
         """See Heads."""
@@ -107,9 +122,8 @@ class ParallelHeads(Heads):
         states_BND: torch.Tensor,
         embeddings_BND: torch.Tensor | None,
         positions_BN: torch.Tensor,
-        allowed_BNS: torch.Tensor,
-        key_positions_BS: torch.Tensor,
+        allowed: Masks,
         cache: Any,
     ) -> States:
         """See Heads; the embeddings are not read."""
-        return self.modules_by_depth[depth - 1](states_BND, positions_BN, allowed_BNS, key_positions_BS, cache)
+        return self.modules_by_depth[depth - 1](states_BND, positions_BN, allowed, cache=cache)

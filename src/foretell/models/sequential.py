@@ -16,7 +16,7 @@ from torch import nn
 
 from foretell.config import HeadsConfig
 from foretell.models.block import heads_norm, one_layer_decoder, unit_norm
-from foretell.models.decoder import States, causal_mask, document_positions
+from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions
 from foretell.models.heads import Heads
 from foretell.models.support import refuse_for_heads
 
@@ -33,7 +33,7 @@ class SequentialModule(nn.Module):
         self.enorm = unit_norm(trunk)
         self.hnorm = unit_norm(trunk)
         size = trunk.hidden_size
-        self.eh_proj = nn.Linear(2 * size, size, bias=False, dtype=trunk.dtype, device=trunk.device)
+        self.eh_proj = nn.Linear(2 * size, size, bias=False, dtype=trunk.dtype, device=trunk.states_device)
         norm = heads_norm(trunk, config.final_norm)
         run = one_layer_decoder(trunk, norm)
         self.layer = run.decoder.layers[0]  # type: ignore[index]
@@ -41,21 +41,26 @@ class SequentialModule(nn.Module):
         self._run = (run,)  # a tuple: its parameters are already registered above
         self._start_near_identity()
 
+    @property
+    def runner(self) -> DecoderRunner:
+        """What runs the layer."""
+        return self._run[0]
+
     def forward(
         self,
         states_BTD: torch.Tensor,
         embeddings_BTD: torch.Tensor,
         positions_BT: torch.Tensor,
-        allowed_BTS: torch.Tensor,
-        key_positions_BS: torch.Tensor,
+        allowed: Masks,
+        key_positions_BS: torch.Tensor | None = None,
         cache: Any = None,
     ) -> States:
         """Pairs (state, embedding) -> this depth's states before and after its final norm."""
-        halves = [self.enorm(embeddings_BTD), self.hnorm(states_BTD)]
+        halves = [self.enorm(embeddings_BTD.to(states_BTD.device)), self.hnorm(states_BTD)]
         if self.config.concat == "hidden_first":
             halves.reverse()
         fused_BTD = self.eh_proj(torch.cat(halves, dim=-1))
-        return self._run[0](fused_BTD, positions_BT, allowed_BTS, key_positions_BS, cache)
+        return self._run[0](fused_BTD, positions_BT, allowed, key_positions_BS, cache)
 
     @torch.no_grad()
     def _start_near_identity(self) -> None:
@@ -84,6 +89,16 @@ class SequentialHeads(Heads):
     def module_at(self, depth: int) -> SequentialModule:
         """Module of ``depth`` (1-based)."""
         return self.modules_by_depth[0 if self.config.unrolled else depth - 1]  # type: ignore[return-value]
+
+    @property
+    def layer_kinds(self) -> list[str]:
+        """See Heads."""
+        return self.module_at(1).runner.kinds
+
+    @property
+    def layer_window(self) -> int | None:
+        """See Heads."""
+        return self.module_at(1).runner.window
 
     def output_at(self, depth: int) -> nn.Module | None:
         """See Heads."""
@@ -137,13 +152,12 @@ class SequentialHeads(Heads):
         states_BND: torch.Tensor,
         embeddings_BND: torch.Tensor | None,
         positions_BN: torch.Tensor,
-        allowed_BNS: torch.Tensor,
-        key_positions_BS: torch.Tensor,
+        allowed: Masks,
         cache: Any,
     ) -> States:
         """See Heads."""
         assert embeddings_BND is not None
-        return self.module_at(depth)(states_BND, embeddings_BND, positions_BN, allowed_BNS, key_positions_BS, cache)
+        return self.module_at(depth)(states_BND, embeddings_BND, positions_BN, allowed, cache=cache)
 
     def feedback(self, states: States) -> torch.Tensor:
         """The state handed to the next depth."""

@@ -11,7 +11,7 @@ from torch import nn
 
 from foretell.errors import UnsupportedModel
 from foretell.models import attention
-from foretell.models.decoder import DecoderRunner, States, causal_mask, document_positions, final_norm_name
+from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions, final_norm_name
 from foretell.models.shards import whole
 
 _RECURRENT = ("linear_attention", "mamba", "recurrent", "conv")
@@ -74,6 +74,17 @@ class Trunk(nn.Module):
         return self.model.get_input_embeddings().weight.device
 
     @property
+    def states_device(self) -> torch.device:
+        """Device of the final norm, where states come out: the last one of a trunk over several; heads live there."""
+        return next(self.final_norm.parameters()).device
+
+    @property
+    def tp_group(self) -> Any:
+        """The processes that hold a part of every layer each (tensor parallelism), or None for a whole trunk."""
+        manager = getattr(self.model, "_mesh_manager", None)
+        return None if manager is None else manager.get_mesh("tp").get_group()
+
+    @property
     def output_head(self) -> nn.Linear:
         """The linear map from states to vocabulary (a PackedLinear after packing)."""
         return self.model.get_output_embeddings()
@@ -104,7 +115,17 @@ class Trunk(nn.Module):
 
     def embed(self, token_ids_BT: torch.Tensor) -> torch.Tensor:
         """(B, T) token ids -> (B, T, D) input embeddings, the family's scaling included."""
-        return self.model.get_input_embeddings()(token_ids_BT)
+        return self.model.get_input_embeddings()(token_ids_BT.to(self.device))
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kind of every layer; see DecoderRunner."""
+        return self._run.kinds
+
+    @property
+    def window(self) -> int | None:
+        """Tokens that sliding layers look back; see DecoderRunner."""
+        return self._run.window
 
     def keep_below(self) -> None:
         """Let ``states`` give what enters the last layer too; heads that read it ask for it."""
@@ -114,12 +135,12 @@ class Trunk(nn.Module):
         self,
         embeddings_BTD: torch.Tensor,
         positions_BT: torch.Tensor,
-        allowed_BTS: torch.Tensor,
-        key_positions_BS: torch.Tensor,
+        allowed: Masks,
+        key_positions_BS: torch.Tensor | None = None,
         cache: Any = None,
     ) -> States:
         """All layers; see DecoderRunner for the mask."""
-        return self._run(embeddings_BTD, positions_BT, allowed_BTS, key_positions_BS, cache)
+        return self._run(embeddings_BTD, positions_BT, allowed, key_positions_BS, cache)
 
     def text_states(self, token_ids_BT: torch.Tensor, doc_ids_BT: torch.Tensor) -> States:
         """States of whole texts without a cache; documents packed in one row do not see each other."""
@@ -188,7 +209,7 @@ class Trunk(nn.Module):
     def _check_logits(self) -> None:
         token_ids = torch.arange(1, 9, device=self.device).unsqueeze(0) % self.vocab_size
         ours = self.project(self.text_states(token_ids, torch.zeros_like(token_ids)).post_BTD).float()
-        theirs = self.model(input_ids=token_ids, use_cache=False).logits.float()
+        theirs = self.model(input_ids=token_ids, use_cache=False).logits.float().to(ours.device)
         tolerance = 1e-3 if self.dtype == torch.float32 else 0.1
         error = (ours - theirs).abs().max().item() / max(1.0, theirs.abs().max().item())
         if not error < tolerance:

@@ -1,0 +1,174 @@
+"""TreeGrower: which tokens are drafted from a depth's logits: one rule for every drafter, chains and trees alike.
+
+A greedy row's tree is made of candidates by cumulative probability and pruned to its budget of nodes at the end (as in
+EAGLE-2, arXiv 2406.16858). A sampled row's children are drawn without replacement; how many a node gets is settled
+before they are drawn, from what is above them alone, or the verified law would not be the trunk's.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections.abc import Sequence as Items
+
+import torch
+
+from foretell.decoding.drafter import Shape
+from foretell.decoding.sampling import draw, filtered_probs
+from foretell.decoding.sequence import Sequence
+from foretell.models.greedy import argmax
+from foretell.models.heads import Heads
+from foretell.types import Draft
+
+_MAX_BRANCHES = 4
+"""Children that a greedy node may have, and nodes of a level that get children: more are seldom right."""
+
+
+class TreeGrower:
+    """Grows one row's draft level by level. ``frontier``: the nodes whose children come next, -1 = the root.
+
+    ``heads``: whose draft vocabulary the logits are over; without, they are over the trunk's.
+    """
+
+    def __init__(self, row: Sequence, shape: Shape, heads: Heads | None = None) -> None:
+        self.row = row
+        self.shape = shape
+        self.draft = Draft()
+        self.frontier = [-1]
+        self.depth = 0
+        self._heads = heads
+        self._log_mass: list[float] = []  # of the path down to a node, as the drafter sees it
+        self._levels = _level_sizes(shape)
+
+    @property
+    def is_chain(self) -> bool:
+        """One branch: every level is one token."""
+        return self.shape.is_chain
+
+    def prefixes(self) -> list[list[int]]:
+        """Drafted tokens down to each node of the frontier."""
+        return [self.draft.prefix(node) for node in self.frontier]
+
+    def grow_greedy_chain(self, token_id: int) -> None:
+        """The next token of a greedy chain is known already."""
+        self.frontier = [self.draft.add(token_id, self.frontier[0])]
+        self.depth += 1
+
+    def grow(self, logits_FV: torch.Tensor) -> None:
+        """Children of the frontier from its logits (F, V)."""
+        if self.row.params.greedy:
+            self._grow_greedy(self._over_trunk_vocabulary(logits_FV) if self.row.rules.active else logits_FV)
+        else:
+            self._grow_sampled(logits_FV)
+        self.depth += 1
+
+    def finish(self) -> Draft:
+        """The draft, pruned to the likeliest nodes; a node is never likelier than its parent, so that paths stay whole."""
+        draft, budget = self.draft, self.shape.num_nodes
+        if len(draft) <= budget:
+            return draft
+        best = sorted(range(len(draft)), key=lambda n: -self._log_mass[n])[:budget]
+        kept = sorted(best)
+        new = {-1: -1} | {node: i for i, node in enumerate(kept)}
+        return Draft(
+            [draft.token_ids[n] for n in kept], [new[draft.parents[n]] for n in kept], [draft.probs[n] for n in kept]
+        )
+
+    def _grow_greedy(self, logits_FV: torch.Tensor) -> None:
+        num_branches = 1 if self.is_chain else min(_MAX_BRANCHES, self.shape.num_nodes, logits_FV.shape[-1])
+        if self.row.rules.active:
+            logits_FV = self.row.rules.apply(logits_FV, self.row.token_ids, self.prefixes())
+        best, ids = logits_FV.float().log_softmax(-1).topk(num_branches, dim=-1)
+        token_ids = self._token_ids(ids, over_trunk=self.row.rules.active)
+        level = []
+        for f, parent in enumerate(self.frontier):
+            above = self._log_mass[parent] if parent >= 0 else 0.0
+            for token_id, log_p in zip(token_ids[f], best[f].tolist(), strict=True):
+                if log_p == -math.inf:  # the rules leave fewer tokens than branches
+                    continue
+                level.append(self.draft.add(token_id, parent))
+                self._log_mass.append(above + log_p)
+        widest = 1 if self.is_chain else max(2, min(_MAX_BRANCHES, self.shape.num_nodes // self.shape.depth))
+        # Candidates below the budget's worst so far cannot be kept, nor can their children.
+        likeliest = sorted(level, key=lambda n: -self._log_mass[n])[:widest]
+        self.frontier = sorted(likeliest)
+
+    def _grow_sampled(self, logits_FV: torch.Tensor) -> None:
+        probs_FV = self._probs(logits_FV)
+        level: list[int] = []
+        for f, num_children in enumerate(self._shares(self._levels[self.depth])):
+            parent, left_V = self.frontier[f], probs_FV[f]
+            above = self._log_mass[parent] if parent >= 0 else 0.0
+            for i in range(num_children):
+                if i and not bool((left_V > 0).any()):  # fewer tokens have mass than there are children
+                    break
+                token_id = draw(left_V, self.row.generator)
+                level.append(self.draft.add(token_id, parent, probs_FV[f]))
+                self._log_mass.append(above + math.log(max(float(probs_FV[f, token_id]), 1e-30)))
+                if i + 1 < num_children:
+                    left_V = left_V.clone()
+                    left_V[token_id] = 0
+        self.frontier = level
+
+    def _shares(self, num_children: int) -> list[int]:
+        """Children of each node of the frontier: the likelier its path, the more; each further one counts half."""
+        masses = [math.exp(self._log_mass[node]) if node >= 0 else 1.0 for node in self.frontier]
+        shares = [0] * len(masses)
+        heap = [(-mass, f) for f, mass in enumerate(masses)]
+        heapq.heapify(heap)
+        for _ in range(num_children):
+            weight, f = heap[0]
+            shares[f] += 1
+            heapq.heapreplace(heap, (weight / 2, f))
+        return shares
+
+    def _probs(self, logits_FV: torch.Tensor) -> torch.Tensor:
+        """The law each node's children are drawn from, over the trunk's vocabulary."""
+        if self.row.rules.active:
+            logits_FV = self._over_trunk_vocabulary(logits_FV)
+            logits_FV = self.row.rules.apply(logits_FV, self.row.token_ids, self.prefixes())
+            return filtered_probs(logits_FV, self.row.params)
+        probs_FV = filtered_probs(logits_FV, self.row.params)
+        if self._heads is None or self._heads.draft_ids_V is None:
+            return probs_FV
+        full_FV = probs_FV.new_zeros(len(probs_FV), self._heads.trunk.vocab_size)
+        return full_FV.index_copy_(1, self._heads.draft_ids_V, probs_FV)
+
+    def _over_trunk_vocabulary(self, logits_FV: torch.Tensor) -> torch.Tensor:
+        if self._heads is None or self._heads.draft_ids_V is None:
+            return logits_FV
+        full_FV = logits_FV.new_full((len(logits_FV), self._heads.trunk.vocab_size), -math.inf)
+        return full_FV.index_copy_(1, self._heads.draft_ids_V, logits_FV)
+
+    def _token_ids(self, ids: torch.Tensor, over_trunk: bool) -> list[list[int]]:
+        return (ids if over_trunk or self._heads is None else self._heads.to_token_ids(ids)).tolist()
+
+
+def grow_all(growers: Items[TreeGrower], logits_FV: torch.Tensor, heads: Heads | None = None) -> None:
+    """One more level for every row; ``logits_FV``: the nodes of all frontiers, row after row."""
+    sizes = [len(grower.frontier) for grower in growers]
+    if any(_is_plain(grower) for grower in growers):  # one argmax for all of them
+        best_ids = argmax(logits_FV)
+        token_ids = (best_ids if heads is None else heads.to_token_ids(best_ids)).tolist()
+    start = 0
+    for grower, size in zip(growers, sizes, strict=True):
+        if _is_plain(grower):
+            grower.grow_greedy_chain(token_ids[start])
+        else:
+            grower.grow(logits_FV[start : start + size])
+        start += size
+
+
+def _is_plain(grower: TreeGrower) -> bool:
+    return grower.is_chain and grower.row.params.greedy and not grower.row.rules.active
+
+
+def _level_sizes(shape: Shape) -> list[int]:
+    """Nodes of every level of a sampled row's tree: each level half of what is left, the last ones one at least."""
+    sizes, left = [], shape.num_nodes
+    for level in range(shape.depth):
+        below = shape.depth - level - 1
+        size = max(1, min(left - below, -(-left // 2))) if below else max(1, left)
+        sizes.append(size)
+        left -= size
+    return sizes

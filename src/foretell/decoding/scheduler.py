@@ -1,0 +1,212 @@
+"""Scheduler: which rows a step advances, by how much, and who holds the memory for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from foretell.decoding.blocks import BLOCK_SIZE, FULL, BlockPool, BlockTable, OutOfBlocks
+from foretell.decoding.drafter import Drafter, Shape
+from foretell.decoding.sequence import Sequence
+
+ShapeRows = Callable[[list[Sequence]], list[Shape]]
+"""How much is drafted for each of the rows that decode."""
+
+
+@dataclass
+class Work:
+    """One row's part in a step: its tokens up to ``stop`` are read, and ``shape`` is drafted behind them."""
+
+    row: Sequence
+    stop: int
+    shape: Shape
+
+    @property
+    def is_judged(self) -> bool:
+        """True where the root is read, so that the row gets a token."""
+        return self.stop == len(self.row)
+
+
+class Scheduler:
+    """Rows wait, run and leave between steps, first come, first served.
+
+    A step reads at most ``max_step_tokens``: first what decoding rows need, then prompts, in chunks of what is left.
+    Where memory is short drafts are dropped first; then the row that came last gives its blocks back and waits again,
+    ahead of all others. ``width``: nodes a pass is padded to, for which there is room behind every row.
+    """
+
+    def __init__(
+        self,
+        pools: dict[str, BlockPool],
+        max_batch: int,
+        max_step_tokens: int,
+        window: int | None = None,
+        reuses_prefixes: bool = True,
+        width: int = 1,
+    ) -> None:
+        self.pools = pools
+        self.max_batch = max_batch
+        self.max_step_tokens = max_step_tokens
+        self.drafter: Drafter | None = None
+        self.waiting: deque[Sequence] = deque()
+        self.running: list[Sequence] = []
+        self.num_preemptions = 0
+        self.num_reused_tokens = 0
+        self._window = window
+        self._reuses_prefixes = reuses_prefixes
+        self._width = width
+
+    def add(self, row: Sequence) -> None:
+        """Put a new row at the end of the queue."""
+        self.waiting.append(row)
+
+    def remove(self, row: Sequence) -> None:
+        """A row has ended, or is aborted: whatever it holds is given back."""
+        if row in self.running:
+            self.running.remove(row)
+            self._release(row)
+        elif row in self.waiting:
+            self.waiting.remove(row)
+
+    def plan(self, shape_rows: ShapeRows) -> list[Work]:
+        """The next step's work, with room reserved for it; empty where nothing waits or runs."""
+        decoding = [row for row in self.running if row.num_pending == 1]
+        shapes = dict(zip(decoding, shape_rows(decoding) if decoding else [], strict=True))
+        works: list[Work] = []
+        budget, num_preemptions = self.max_step_tokens, self.num_preemptions
+        for row in decoding:
+            if row not in self.running:  # gave its blocks to an older one
+                continue
+            shape = self._fit(row, shapes[row], max(1, budget))
+            if shape is not None:
+                works.append(Work(row, len(row), shape))
+                budget -= 1 + shape.num_nodes
+        for row in [row for row in self.running if row.num_pending > 1]:
+            budget -= self._read_prompt(row, budget, works)
+        while self.waiting and len(self.running) < self.max_batch and budget > 0:
+            # Memory that was just taken from a row is not given back to it in the same step.
+            if self.num_preemptions > num_preemptions or not self._admit(self.waiting[0]):
+                break
+            budget -= self._read_prompt(self.waiting.popleft(), budget, works)
+        running = set(self.running)
+        return [work for work in works if work.row in running]
+
+    def settle(self, work: Work) -> None:
+        """The step is done: give back what no layer looks at any more, make full blocks known, drop an ended row."""
+        row = work.row
+        for table in row.tables.values():
+            table.commit(row.num_cached)
+        self._remember(row)
+        if row.finish_reason is not None:
+            self.remove(row)
+
+    def drafts_for(self, row: Sequence) -> bool:
+        """True where the row may be drafted for, now or later."""
+        return self.drafter is not None and row.depth != 0
+
+    def _fit(self, row: Sequence, shape: Shape, budget: int) -> Shape | None:
+        """Room for the root and its draft, or for the root alone; None where the row itself has to wait again."""
+        if 1 + shape.num_nodes > budget:
+            shape = Shape.chain(min(shape.depth, budget - 1))
+        if shape.depth:
+            # Distinct modules write depth - 1 entries a branch.
+            behind = shape.num_nodes if shape.is_chain else shape.num_nodes * shape.depth
+            if self._reserve(row, len(row) + behind):
+                return shape
+        return Shape.chain(0) if self._reserve_or_preempt(row, len(row)) else None
+
+    def _read_prompt(self, row: Sequence, budget: int, works: list[Work]) -> int:
+        """Plan the next chunk of what the row has not read; returns its size."""
+        if budget < 1 or row not in self.running:
+            return 0
+        stop = min(len(row), row.num_cached + budget)
+        if not self._reserve_or_preempt(row, stop):
+            return 0
+        works.append(Work(row, stop, Shape.chain(0)))
+        return stop - row.num_cached
+
+    def _reserve(self, row: Sequence, length: int) -> bool:
+        try:
+            for table in row.tables.values():
+                table.reserve(length + self._width)
+        except OutOfBlocks:
+            return False
+        return True
+
+    def _reserve_or_preempt(self, row: Sequence, length: int) -> bool:
+        while not self._reserve(row, length):
+            last = self.running[-1]
+            self._preempt(last)
+            if last is row:
+                return False
+        return True
+
+    def _preempt(self, row: Sequence) -> None:
+        """Its tokens stay; what was computed from them is given up, and read again later."""
+        self.running.remove(row)
+        self._release(row)
+        self.waiting.appendleft(row)
+        self.num_preemptions += 1
+
+    def _release(self, row: Sequence) -> None:
+        for table in row.tables.values():
+            table.release()
+        row.tables = {}
+        row.num_cached = 0
+        if self.drafts_for(row) and self.drafter is not None:
+            self.drafter.forget(row)
+
+    def _admit(self, row: Sequence) -> bool:
+        """Let a waiting row run if there is room for all its tokens; it starts behind a beginning that is known."""
+        if row.leader in self.running and row.leader.num_pending > 1:
+            return False  # its prompt is being read by another one
+        known, uids = self._known_beginning(row)
+        needed = -(-(len(row) + self._width) // BLOCK_SIZE) - len(known)
+        idle = sum(self.pools[FULL].holders(block) == 0 for block in known)
+        if needed > self.pools[FULL].num_available - idle:
+            return False
+        used = {running.slot for running in self.running}
+        row.slot = min(set(range(self.max_batch)) - used)
+        row.tables = {
+            kind: BlockTable(
+                pool, row.slot * (pool.num_blocks // self.max_batch), self._window if kind != FULL else None
+            )
+            for kind, pool in self.pools.items()
+        }
+        row.tables[FULL].share(known)
+        row.num_cached = len(known) * BLOCK_SIZE
+        row.known_uids = uids
+        row.num_drafted_blocks = len(known)
+        self.num_reused_tokens += row.num_cached
+        self.running.append(row)
+        if self.drafts_for(row) and self.drafter is not None:
+            self.drafter.admit(row)
+        return True
+
+    def _known_beginning(self, row: Sequence) -> tuple[list[int], list[int]]:
+        """Blocks to share, and the uids of their texts. At least the last token is read anew: it gives the next one.
+
+        A head's last entries of a block were made from the tokens behind it; where drafts are wanted a block counts only
+        if the next one is known too.
+        """
+        if not self._reuses_prefixes or row.params.prompt_logprobs is not None:
+            return [], []
+        drafts = self.drafts_for(row)
+        blocks, uids = self.pools[FULL].find(row.tokens_from(0), drafts)
+        count = max(0, min(len(blocks) - drafts, (len(row) - 1) // BLOCK_SIZE))
+        return blocks[:count], uids[:count]
+
+    def _remember(self, row: Sequence) -> None:
+        if not self._reuses_prefixes or FULL not in row.tables:
+            return
+        pool, blocks = self.pools[FULL], row.tables[FULL].blocks
+        for i in range(len(row.known_uids), row.num_cached // BLOCK_SIZE):
+            tokens = row.tokens_from(i * BLOCK_SIZE, (i + 1) * BLOCK_SIZE)
+            row.known_uids.append(pool.remember(blocks[i], row.known_uids[-1] if i else 0, tokens))
+        if self.drafts_for(row) and self.drafter is not None:
+            num_final = min(self.drafter.num_final(row), row.num_cached)
+            for i in range(row.num_drafted_blocks, num_final // BLOCK_SIZE):
+                pool.mark_drafted(blocks[i])
+                row.num_drafted_blocks = i + 1
+
