@@ -192,7 +192,8 @@ class TokenLogprob:
 class Completion:
     """A finished request. ``token_ids``: all it produced, EOS included; ``text`` ends before EOS or a stop string.
 
-    ``logprobs``: one entry an output token, ``prompt_logprobs`` one a prompt token (the first has none), where asked for.
+    ``logprobs``: one entry an output token, ``prompt_logprobs`` one a prompt token (the first has none), where asked
+    for.
     """
 
     prompt_token_ids: list[int]

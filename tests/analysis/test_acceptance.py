@@ -31,10 +31,11 @@ def test_abc_run(abc: MTPModel, monkeypatch: pytest.MonkeyPatch, depth: int, per
     counted: list[tuple[int, int]] = []
     count = AcceptanceStats.count
 
-    def spy(stats: AcceptanceStats, num_drafted: int, num_accepted: int) -> None:
+    def spy(stats: AcceptanceStats, depth: int, num_accepted: int, num_drafted: int) -> None:
+        assert num_drafted == depth  # a chain
         if num_drafted:
             counted.append((num_drafted, num_accepted))
-        count(stats, num_drafted, num_accepted)
+        count(stats, depth, num_accepted, num_drafted)
 
     monkeypatch.setattr(AcceptanceStats, "count", spy)
     [done] = Engine(abc).generate([">"], SamplingParams(max_tokens=60), depth=depth)

@@ -8,7 +8,7 @@ import torch
 from foretell.analysis.bench import run_bench
 from foretell.analysis.systems import EngineSystem, TransformersSystem
 from foretell.analysis.texts import BenchPrompt, first_difference
-from foretell.decoding import step
+from foretell.decoding import judge
 from foretell.decoding.memory import heads_num_bytes
 from foretell.models.mtp_model import MTPModel
 from foretell.models.packed import PackedLinear
@@ -46,9 +46,9 @@ def test_order_rotates_and_every_system_sees_every_prompt(monkeypatch: pytest.Mo
 
 def test_a_wrong_text_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     def accept_all(draft: Draft, argmax_ids: Sequence[int]) -> Verdict:
-        return Verdict(len(draft.token_ids), argmax_ids[-1], True)
+        return Verdict(list(range(len(draft))), argmax_ids[-1], True)
 
-    monkeypatch.setattr(step, "verify_greedy", accept_all)
+    monkeypatch.setattr(judge, "verify_greedy", accept_all)
     report = run_bench(tiny(), PROMPTS, [1], 12)
     assert not report.passed
     assert {(d.depth, d.prompt, d.verdict) for d in report.differences} == {(1, 0, "BUG"), (1, 1, "BUG")}

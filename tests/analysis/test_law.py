@@ -5,7 +5,7 @@ import torch
 
 from foretell.analysis.law import HEAD_PROBS, TRUNK_PROBS, check_sampling_law, expected_law, known_model
 from foretell.analysis.lossless import next_logits
-from foretell.decoding import step
+from foretell.decoding import judge
 from foretell.types import Draft, Verdict
 
 
@@ -37,8 +37,8 @@ def test_samples_keep_the_law_and_seeds_repeat() -> None:
 
 
 def test_accepting_every_draft_breaks_the_law(monkeypatch: pytest.MonkeyPatch) -> None:
-    def accept_all(draft: Draft, probs_KV: torch.Tensor, generator: object) -> Verdict:
-        return Verdict(len(draft.token_ids), int(probs_KV[-1].argmax()), True)
+    def accept_all(draft: Draft, probs_NV: torch.Tensor, generator: object) -> Verdict:
+        return Verdict(list(range(len(draft))), int(probs_NV[-1].argmax()), True)
 
-    monkeypatch.setattr(step, "verify_sampled", accept_all)
+    monkeypatch.setattr(judge, "verify_sampled", accept_all)
     assert not any(law.passed for law in check_sampling_law(500, depths=[1]) if law.settings == {"temperature": 1.0})

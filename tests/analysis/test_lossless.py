@@ -7,7 +7,7 @@ import torch
 
 from foretell.analysis.lossless import check_greedy_equality, explain, near_tie_gap
 from foretell.analysis.texts import BenchPrompt
-from foretell.decoding import step
+from foretell.decoding import judge
 from foretell.models.mtp_model import MTPModel
 from foretell.types import Draft, Verdict
 from tests.fixtures import encode, script_trunk, scripted_heads
@@ -28,9 +28,9 @@ def test_equal_texts() -> None:
 
 def test_a_verifier_that_accepts_everything_is_a_bug(monkeypatch: pytest.MonkeyPatch) -> None:
     def accept_all(draft: Draft, argmax_ids: Sequence[int]) -> Verdict:
-        return Verdict(len(draft.token_ids), argmax_ids[-1], True)
+        return Verdict(list(range(len(draft))), argmax_ids[-1], True)
 
-    monkeypatch.setattr(step, "verify_greedy", accept_all)
+    monkeypatch.setattr(judge, "verify_greedy", accept_all)
     trunk = script_trunk(CYCLE)
     report = check_greedy_equality(MTPModel(trunk, scripted_heads(trunk, "wrong")), [PROMPT], [1, 2], 20)
     assert not report.passed

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from foretell.decoding import step
+from foretell.decoding import judge
 from foretell.types import Draft, Verdict
 
 
@@ -27,9 +27,9 @@ def test_a_verifier_that_accepts_everything_is_found(
     run: Any, folders: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def accept_all(draft: Draft, argmax_ids: Sequence[int]) -> Verdict:
-        return Verdict(len(draft.token_ids), argmax_ids[-1], True)
+        return Verdict(list(range(len(draft))), argmax_ids[-1], True)
 
-    monkeypatch.setattr(step, "verify_greedy", accept_all)
+    monkeypatch.setattr(judge, "verify_greedy", accept_all)
     ran = run(*line(folders, prompts), "--depths", "2")
     assert ran.code == 1 and ran.out.endswith("FAILED\n")
     assert "BUG: prompt 0 (letters), depth 2, output token 1: expected" in ran.out and "top-2 gap" in ran.out

@@ -8,13 +8,13 @@ import pytest
 import torch
 
 from foretell.config import SamplingParams
-from foretell.decoding import cache as cache_module
 from foretell.decoding import drafter_config
+from foretell.decoding.blocks import BLOCK_SIZE
+from foretell.decoding.drafter import Shape
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.decoding.model_drafter import ModelDrafter
 from foretell.decoding.sequence import Sequence as Row
-from foretell.decoding.step import DecodeStep
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
@@ -40,9 +40,10 @@ class CheckedDrafter(ModelDrafter):
     num_compared: int
     num_read: list[int]
 
-    def _choose(self, logits_BV: torch.Tensor, rows: list[Row], drafts: list[Draft]) -> None:
-        super()._choose(logits_BV, rows, drafts)
-        for row, draft, logits_V in zip(rows, drafts, logits_BV, strict=True):
+    def _choose(self, logits_FV: torch.Tensor, growers: list[Any]) -> None:
+        super()._choose(logits_FV, growers)
+        for grower, logits_V in zip(growers, logits_FV, strict=True):
+            row, draft = grower.row, grower.draft
             ids = torch.tensor([row.tokens_from(0) + draft.token_ids[:-1]])
             expected_V = self.trunk.project(self.trunk.text_states(ids, torch.zeros_like(ids)).post_BTD[0, -1])
             where = f"token {len(draft.token_ids)} after {len(row)} tokens"
@@ -55,18 +56,18 @@ class CheckedDrafter(ModelDrafter):
             if index < len(text) and (index * index + index // 3) % 5 not in (0, 3):
                 draft.token_ids[-1] = text[index]
 
-    def draft(self, rows: list[Row], depths: list[int]) -> list[Draft]:
-        for row, depth in zip(rows, depths, strict=True):
-            if depth and (length := self.cache.lengths[row.slot]):
+    def draft(self, rows: list[Row], shapes: list[Shape]) -> list[Draft]:
+        for row, shape in zip(rows, shapes, strict=True):
+            if shape.depth and (length := self.num_final(row)):
                 type(self).num_read.append(len(row) - length)
-        return super().draft(rows, depths)
+        return super().draft(rows, shapes)
 
 
 class FickleDrafter(CheckedDrafter):
     """Asks for another depth every time, also for none."""
 
     def depth_for(self, row: Row) -> int:
-        return min(super().depth_for(row), (len(row) * 7 + row.slot) % 4)
+        return min(super().depth_for(row), (len(row) * 7 + len(row.prompt_token_ids)) % 4)
 
 
 def watch(monkeypatch: pytest.MonkeyPatch, plain: list[Any], drafter: type[CheckedDrafter] = CheckedDrafter) -> None:
@@ -98,7 +99,7 @@ def check_drafts(
 
 @pytest.mark.parametrize("max_batch", [1, 4])
 def test_drafts_are_those_of_a_plain_pass(monkeypatch: pytest.MonkeyPatch, max_batch: int) -> None:
-    """After every mix of accepted and rejected tokens, rows that join, leave and change slots included."""
+    """After every mix of accepted and rejected tokens, rows that join and leave included."""
     trunk, draft = Trunk(tiny_llama()), Trunk(FAMILIES["qwen3"](num_hidden_layers=1))
     check_drafts(monkeypatch, trunk, draft, PROMPTS, max_batch, num_tokens=24)
     # Entries of accepted guesses are kept: a draft begins with the root, and the last guess where all were accepted.
@@ -114,28 +115,23 @@ def test_draft_models_of_other_families(monkeypatch: pytest.MonkeyPatch, family:
 
 def test_a_depth_that_changes_from_step_to_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """A row that was not asked for a while reads all that it missed."""
-    monkeypatch.setattr(cache_module, "_FIRST_CAPACITY", 4)
     trunk = Trunk(tiny_llama())
     done = check_drafts(monkeypatch, trunk, small(), PROMPTS, 3, num_tokens=30, drafter=FickleDrafter)
     drafted = [sum(c.stats.drafted_per_position[k] for c in done) for k in range(3)]
     assert drafted[0] > drafted[1] > drafted[2] > 0
 
 
-@torch.inference_mode()
 def test_rows_of_different_depth_in_one_batch(monkeypatch: pytest.MonkeyPatch) -> None:
     trunk = Trunk(tiny_llama())
     prompts = [PROMPTS[n] for n in (4, 5, 3, 2)]
     params = SamplingParams(max_tokens=20, ignore_eos=True)
     plain = Engine(MTPModel(trunk), 4).generate(prompts, params)
     watch(monkeypatch, plain)
-    rows = [Row(prompt, params, depth, 512, frozenset(), None) for depth, prompt in enumerate(prompts)]
-    step = DecodeStep(trunk, CheckedDrafter(small(), 4, 512), 4)
-    for slot, row in enumerate(rows):
-        step.admit(row, slot)
-    while active := [row for row in rows if row.finish_reason is None]:
-        step(active)
-    assert [row.token_ids for row in rows] == [text.token_ids for text in plain]
-    assert [len(row.stats.drafted_per_position) for row in rows] == [0, 1, 2, 3]
+    engine = Engine(MTPModel(trunk), 4, DrafterConfig("model", MTPModel(small())))
+    done = engine.generate(prompts, params, depth=[0, 1, 2, 3])
+    assert [c.token_ids for c in done] == [text.token_ids for text in plain]
+    assert [len(c.stats.drafted_per_position) for c in done] == [0, 1, 2, 3]
+    assert CheckedDrafter.num_compared == sum(c.stats.num_draft_tokens for c in done)
 
 
 def test_drafts_end_with_the_draft_models_window(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,9 +140,9 @@ def test_drafts_end_with_the_draft_models_window(monkeypatch: pytest.MonkeyPatch
     longest: list[int] = []
     choose = CheckedDrafter._choose
 
-    def recorded(self: Any, logits_BV: torch.Tensor, rows: list[Row], drafts: list[Draft]) -> None:
-        longest.extend(len(row) + len(draft.token_ids) for row, draft in zip(rows, drafts, strict=True))
-        choose(self, logits_BV, rows, drafts)
+    def recorded(self: Any, logits_FV: torch.Tensor, growers: list[Any]) -> None:
+        longest.extend(len(grower.row) + len(grower.draft) for grower in growers)
+        choose(self, logits_FV, growers)
 
     monkeypatch.setattr(CheckedDrafter, "_choose", recorded)
     trunk = Trunk(tiny_llama(max_position_embeddings=60))
@@ -167,11 +163,12 @@ def test_a_trunk_that_drafts_for_itself_is_always_right() -> None:
 def test_memory_is_that_of_weights_and_cache() -> None:
     model, draft = MTPModel(script_trunk("abca")), MTPModel(script_trunk("abca"))
     engine = Engine(model, drafter=DrafterConfig("model", draft))
-    engine.generate(["a"], SamplingParams(max_tokens=9), depth=2)
-    weights = sum(t.numel() * 4 for t in (*draft.parameters(), *draft.buffers()))
-    assert engine.drafter_num_bytes == weights + (64 + 1) * 20 * 2 * 4  # 64 entries of the window, one of scratch
     engine.generate(["a"], SamplingParams(max_tokens=9))
-    assert engine.drafter_num_bytes == 0
+    assert engine.drafter_num_bytes == 0  # nothing was drafted
+    weights = sum(t.numel() * 4 for t in (*draft.parameters(), *draft.buffers()))
+    for num_tokens, num_blocks in ((9, 1), (40, 3), (9, 3)):  # at its largest
+        engine.generate(["a"], SamplingParams(max_tokens=num_tokens), depth=2)
+        assert engine.drafter_num_bytes == weights + num_blocks * BLOCK_SIZE * 20 * 2 * 4
 
 
 def test_another_vocabulary_is_refused() -> None:

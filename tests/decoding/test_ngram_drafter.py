@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from foretell.config import SamplingParams
+from foretell.decoding.drafter import Shape
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.decoding.ngram_drafter import NgramDrafter
@@ -30,44 +31,43 @@ def searched(text: list[int], depth: int, max_n: int, min_n: int) -> list[int]:
     return []
 
 
-def row_of(prompt: list[int], slot: int = 0, depth: int = 3) -> Row:
-    row = Row(prompt, SamplingParams(max_tokens=10**6), depth, 10**6, frozenset(), None)
-    row.slot = slot
-    return row
+def row_of(prompt: list[int], depth: int = 3) -> Row:
+    return Row(prompt, SamplingParams(max_tokens=10**6), depth, 10**6, frozenset(), None, vocab_size=1000)
 
 
 def guess(drafter: NgramDrafter, text: list[int], depth: int = 4) -> list[int]:
-    drafter.admit(0)
-    return drafter.draft([row_of(text)], [depth])[0].token_ids
+    row = row_of(text)
+    drafter.admit(row)
+    return drafter.draft([row], [Shape.chain(depth)])[0].token_ids
 
 
 @pytest.mark.parametrize("sizes", [(3, 1), (1, 1), (4, 2)])
 def test_guesses_are_those_of_a_plain_search(sizes: tuple[int, int]) -> None:
-    """Rows of different length grow by chunks, are skipped, change slots, and give their slot to new ones."""
+    """Rows of different length grow by chunks, are skipped, are forgotten, and are admitted again with all their text."""
     chance = random.Random(0)
-    drafter = NgramDrafter(4, *sizes)
+    drafter = NgramDrafter(*sizes)
     letters = range(6)
-    rows: dict[int, Row] = {}
+    rows: list[Row] = []
     num_found = num_empty = 0
     for _ in range(600):
-        slot = chance.randrange(4)
-        if slot not in rows or chance.random() < 0.05:
-            drafter.admit(slot)
-            rows[slot] = row_of(chance.choices(letters, k=chance.randrange(1, 30)), slot)
-        elif chance.random() < 0.1:
-            other = chance.randrange(4)
-            if other != slot:
-                drafter.move(slot, other)
-                rows[other] = rows.pop(slot)
-                rows[other].slot = other
-        asked = [row for row in rows.values() if chance.random() < 0.7]
+        if len(rows) < 4:
+            rows.append(row_of(chance.choices(letters, k=chance.randrange(1, 30))))
+            drafter.admit(rows[-1])
+        elif chance.random() < 0.05:
+            drafter.forget(rows.pop(chance.randrange(4)))
+        elif chance.random() < 0.1:  # preempted
+            row = chance.choice(rows)
+            drafter.forget(row)
+            drafter.admit(row)
+        asked = [row for row in rows if chance.random() < 0.7]
         for row in asked:
             row.token_ids += chance.choices(letters, k=chance.randrange(1, 5))
         depths = [chance.randrange(4) for _ in asked]
-        for row, depth, draft in zip(asked, depths, drafter.draft(asked, depths), strict=True):
+        drafts = drafter.draft(asked, [Shape.chain(depth) for depth in depths])
+        for row, depth, draft in zip(asked, depths, drafts, strict=True):
             text = row.prompt_token_ids + row.token_ids
             assert draft.token_ids == (searched(text, depth, *sizes) if depth else [])
-            assert draft.probs_KV is None
+            assert draft.is_chain and draft.probs == [None] * len(draft)
             num_found += bool(draft.token_ids)
             num_empty += depth > 0 and not draft.token_ids
     assert num_found > 300 and num_empty > 3
@@ -75,27 +75,27 @@ def test_guesses_are_those_of_a_plain_search(sizes: tuple[int, int]) -> None:
 
 def test_which_occurrence() -> None:
     """The longest suffix first, its latest occurrence, and never the suffix itself."""
-    drafter = NgramDrafter(1)
+    drafter = NgramDrafter()
     assert guess(drafter, [1, 2, 3, 7, 8, 9, 6, 3, 5, 1, 2, 3], 3) == [7, 8, 9]  # three tokens long, before "3, 5"
     assert guess(drafter, [1, 2, 7, 1, 2, 8, 1, 2], 1) == [8]
     assert guess(drafter, [1, 2, 3, 4, 5]) == []
     assert guess(drafter, [4]) == []
     assert guess(drafter, [4, 4]) == [4, 4, 4, 4]  # one token long; the copy runs into itself
     assert guess(drafter, [9, 1, 2, 1, 2]) == [1, 2, 1, 2]
-    assert guess(NgramDrafter(1, max_n=2, min_n=2), [1, 2, 3, 2]) == []
+    assert guess(NgramDrafter(max_n=2, min_n=2), [1, 2, 3, 2]) == []
 
 
 def test_a_step_on_a_long_prompt_reads_its_new_tokens_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    drafter = NgramDrafter(1)
+    drafter = NgramDrafter()
     row = row_of(torch.randint(0, 1000, (50_000,)).tolist())
-    drafter.admit(0)
-    drafter.draft([row], [3])
+    drafter.admit(row)
+    drafter.draft([row], [Shape.chain(3)])
     start, read = time.perf_counter(), []
     tokens_from = Row.tokens_from
     monkeypatch.setattr(Row, "tokens_from", lambda self, i: read.append(tokens_from(self, i)) or read[-1])
     for _ in range(200):
         row.token_ids += [5, 6]
-        drafter.draft([row], [3])
+        drafter.draft([row], [Shape.chain(3)])
     assert [len(tokens) for tokens in read] == [2] * 200
     assert time.perf_counter() - start < 2  # about 2 ms; an index made anew would take half a minute
     assert 50_000 < drafter.num_bytes < 50_000 * 1000

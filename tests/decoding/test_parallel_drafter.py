@@ -9,16 +9,16 @@ import pytest
 import torch
 
 from foretell.config import SamplingParams
-from foretell.decoding import cache as cache_module
 from foretell.decoding import drafter_config
+from foretell.decoding.drafter import NO_CACHE, Shape
 from foretell.decoding.engine import Engine
 from foretell.decoding.parallel_drafter import ParallelDrafter
 from foretell.decoding.sequence import Sequence as Row
-from foretell.decoding.step import DecodeStep
 from foretell.models.decoder import States
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
-from foretell.types import Draft
+from tests.decoding.pooled import pools_of, row_of
+from tests.decoding.test_cache import put_right
 from tests.fixtures import FAMILIES, random_heads, tiny_llama
 
 KINDS: dict[str, dict[str, Any]] = {
@@ -40,31 +40,32 @@ class CheckedDrafter(ParallelDrafter):
     texts: dict[tuple[int, ...], list[int]]
     num_compared: int
 
-    def _choose(self, logits_BV: torch.Tensor, rows: list[Row], drafts: list[Draft]) -> None:
-        super()._choose(logits_BV, rows, drafts)
+    def _choose(self, logits_FV: torch.Tensor, growers: list[Any]) -> None:
+        sizes = [len(grower.frontier) for grower in growers]
+        super()._choose(logits_FV, growers)
         heads = self.heads
-        for row, draft, logits_V in zip(rows, drafts, logits_BV, strict=True):
-            depth, tokens = len(draft.token_ids), row.tokens_from(0)
+        for grower, own_FV in zip(growers, logits_FV.split(sizes), strict=True):
+            row, depth, tokens = grower.row, grower.depth, grower.row.tokens_from(0)
             ids = torch.tensor([tokens[:-1]])  # the newest token is not in the trunk yet
             doc_ids = torch.zeros_like(ids)
             states = heads.training_states(heads.trunk.text_states(ids, doc_ids), heads.trunk.embed(ids), doc_ids)
             expected_V = heads.project(states[depth - 1][0, -1], depth)
             where = f"depth {depth} after {len(tokens)} tokens"
             torch.testing.assert_close(
-                logits_V, expected_V, rtol=1e-4, atol=1e-4, msg=lambda m, where=where: f"{where}: {m}"
+                own_FV, expected_V.expand_as(own_FV), rtol=1e-4, atol=1e-4, msg=lambda m, where=where: f"{where}: {m}"
             )
             type(self).num_compared += 1
             text = self.texts[tuple(row.prompt_token_ids)]
             index = len(row.token_ids) + depth - 1
             if index < len(text) and (index * index + index // 3) % 5 not in (0, 3):
-                draft.token_ids[-1] = text[index]
+                put_right(grower.draft, text[len(row.token_ids) : index + 1])
 
 
 class FickleDrafter(CheckedDrafter):
     """Asks for another depth every time, also for none."""
 
     def depth_for(self, row: Row) -> int:
-        return min(super().depth_for(row), (len(row) * 7 + row.slot) % 4)
+        return min(super().depth_for(row), (len(row) * 7 + len(row.prompt_token_ids)) % 4)
 
 
 def check_drafts(
@@ -74,6 +75,7 @@ def check_drafts(
     max_batch: int,
     num_tokens: int,
     drafter: type[CheckedDrafter] = CheckedDrafter,
+    num_nodes: int = 0,
 ) -> list[Any]:
     model = MTPModel(heads.trunk, heads)
     each = [SamplingParams(max_tokens=num_tokens - i, ignore_eos=True) for i in range(len(prompts))]
@@ -81,9 +83,11 @@ def check_drafts(
     monkeypatch.setattr(CheckedDrafter, "texts", {tuple(c.prompt_token_ids): c.token_ids for c in plain}, raising=False)
     monkeypatch.setattr(drafter, "num_compared", 0, raising=False)
     monkeypatch.setattr(drafter_config, "ParallelDrafter", drafter)
-    done = Engine(model, max_batch).generate(prompts, each, depth=3)
+    done = Engine(model, max_batch).generate(prompts, each, depth=3, num_nodes=num_nodes)
     assert [c.token_ids for c in done] == [c.token_ids for c in plain]
-    assert drafter.num_compared == sum(c.stats.num_draft_tokens for c in done) > 3 * len(prompts)
+    num_levels = sum(sum(c.stats.drafted_per_position) for c in done)
+    assert drafter.num_compared == num_levels > 3 * len(prompts)
+    assert num_nodes or num_levels == sum(c.stats.num_draft_tokens for c in done)
     assert 0 < sum(c.stats.num_accepted_tokens for c in done) < sum(c.stats.num_draft_tokens for c in done)
     return done
 
@@ -91,9 +95,16 @@ def check_drafts(
 @pytest.mark.parametrize("max_batch", [1, 4])
 @pytest.mark.parametrize("kind", KINDS)
 def test_drafts_are_those_of_training(monkeypatch: pytest.MonkeyPatch, kind: str, max_batch: int) -> None:
-    """After every mix of accepted and rejected tokens, rows that join, leave and change slots included."""
+    """After every mix of accepted and rejected tokens, rows that join and leave included."""
     heads = random_heads(Trunk(tiny_llama()), **KINDS[kind])
     check_drafts(monkeypatch, heads, PROMPTS, max_batch, num_tokens=24)
+
+
+@pytest.mark.parametrize("max_batch", [1, 4])
+@pytest.mark.parametrize("kind", KINDS)
+def test_trees_are_made_of_the_logits_of_training(monkeypatch: pytest.MonkeyPatch, kind: str, max_batch: int) -> None:
+    heads = random_heads(Trunk(tiny_llama()), **KINDS[kind])
+    check_drafts(monkeypatch, heads, PROMPTS[2:5], max_batch, num_tokens=24, num_nodes=8)
 
 
 @pytest.mark.parametrize("kind", ["layer below", "linear", "medusa"])
@@ -113,7 +124,6 @@ def test_drafts_of_other_families(monkeypatch: pytest.MonkeyPatch, family: str) 
 @pytest.mark.parametrize("kind", ["layer", "medusa"])
 def test_a_depth_that_changes_from_step_to_step(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     """Modules that were not asked for a while read all that they missed."""
-    monkeypatch.setattr(cache_module, "_FIRST_CAPACITY", 4)
     heads = random_heads(Trunk(tiny_llama()), **KINDS[kind])
     done = check_drafts(monkeypatch, heads, PROMPTS, max_batch=3, num_tokens=30, drafter=FickleDrafter)
     drafted = [sum(c.stats.drafted_per_position[k] for c in done) for k in range(3)]
@@ -131,16 +141,15 @@ def test_rows_of_different_depth_in_one_batch(monkeypatch: pytest.MonkeyPatch, k
     plain = Engine(MTPModel(trunk), 4).generate(prompts, params)
     monkeypatch.setattr(CheckedDrafter, "texts", {tuple(c.prompt_token_ids): c.token_ids for c in plain}, raising=False)
     monkeypatch.setattr(CheckedDrafter, "num_compared", 0, raising=False)
-    rows = [Row(prompt, params, depth, 512, frozenset(), None) for depth, prompt in enumerate(prompts)]
-    drafter = CheckedDrafter(heads, 4, 512)
-    step = DecodeStep(trunk, drafter, 4)
-    for slot, row in enumerate(rows):
-        step.admit(row, slot)
-    while active := [row for row in rows if row.finish_reason is None]:
-        step(active)
-        for row in active:
-            queue = drafter._queues[row.slot]
-            assert queue is None or len(queue.states_ND) <= max(len(row.prompt_token_ids), 8)
+    monkeypatch.setattr(drafter_config, "ParallelDrafter", CheckedDrafter)
+    engine = Engine(MTPModel(trunk, heads), 4)
+    rows = [engine._sequences(prompt, params, depth, 0, "")[0] for depth, prompt in enumerate(prompts)]
+    for row in rows:
+        engine._core.add(row)
+    while not engine._core.is_idle:
+        engine._core.advance()
+        for row, known in engine._core.step.drafter._rows.items():  # type: ignore[union-attr]
+            assert known.queue is None or len(known.queue.states_ND) <= max(len(row.prompt_token_ids), 8)
     assert [row.token_ids for row in rows] == [text.token_ids for text in plain]
     assert [len(row.stats.drafted_per_position) for row in rows] == [0, 1, 2, 3]
     assert CheckedDrafter.num_compared == sum(row.stats.num_draft_tokens for row in rows)
@@ -153,9 +162,9 @@ def test_drafts_up_to_the_end_of_the_heads_window(monkeypatch: pytest.MonkeyPatc
     lengths: list[int] = []
     choose = CheckedDrafter._choose
 
-    def recorded(self: Any, logits_BV: torch.Tensor, rows: list[Row], drafts: list[Draft]) -> None:
-        lengths.extend(len(row) for row in rows)
-        choose(self, logits_BV, rows, drafts)
+    def recorded(self: Any, logits_FV: torch.Tensor, growers: list[Any]) -> None:
+        lengths.extend(len(grower.row) for grower in growers)
+        choose(self, logits_FV, growers)
 
     with mock.patch.object(CheckedDrafter, "_choose", recorded):
         done = check_drafts(monkeypatch, heads, [PROMPTS[4], PROMPTS[1]], max_batch=2, num_tokens=39)
@@ -168,14 +177,19 @@ def test_modules_without_attention_keep_nothing() -> None:
     trunk = Trunk(tiny_llama())
     for kind, keeps in (("layer", True), ("linear", False), ("medusa", False)):
         heads = random_heads(trunk, **KINDS[kind])
-        drafter = ParallelDrafter(heads, 1, 512)
-        drafter.admit(0)
-        row = Row(PROMPTS[4], SamplingParams(), 2, 512, frozenset(), None)
-        row.slot = 0
+        pools = pools_of()
+        drafter = ParallelDrafter(heads, pools, 512)
+        row = row_of(PROMPTS[4], pools, depth=2)
+        drafter.admit(row)
         drafter.observe(row, 0, States(torch.randn(18, 64), torch.randn(18, 64)))
-        queue = drafter._queues[0]
+        queue = drafter._rows[row].queue
         assert queue is not None and len(queue.states_ND) == (18 if keeps else 1)
         with torch.no_grad():
-            drafter.draft([row], [2])
+            drafter.draft([row], [Shape.chain(2)])
         assert [cache.num_bytes > 0 for cache in drafter.caches] == [keeps, keeps, False]
+        assert len(queue.states_ND) == (18 if keeps else 1)  # the third module has not read them
+        assert drafter.num_final(row) == (0 if keeps else NO_CACHE)
+        with torch.no_grad():
+            drafter.draft([row], [Shape.chain(3)])
         assert len(queue.states_ND) == (0 if keeps else 1)
+        assert drafter.num_final(row) == (18 if keeps else NO_CACHE)

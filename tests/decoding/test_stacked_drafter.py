@@ -9,6 +9,7 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding import drafter_config
+from foretell.decoding.drafter import NO_CACHE, Shape
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.decoding.sequence import Sequence as Row
@@ -25,36 +26,45 @@ PROMPTS = [torch.randint(0, 256, (n,), generator=generator).tolist() for n in (4
 
 
 class FakeDrafter:
-    """Guesses ``token_id`` for rows in ``slots``, as deep as ``limit``."""
+    """Guesses ``token_id`` for rows whose prompt is in ``starts``, as deep as ``limit``."""
 
     num_bytes = 7
 
-    def __init__(self, token_id: int, slots: set[int], limit: int = 9) -> None:
-        self.token_id, self.slots, self.limit = token_id, slots, limit
+    def __init__(self, token_id: int, starts: set[int], limit: int = 9, num_final: int = 0) -> None:
+        self.token_id, self.starts, self.limit, self.final = token_id, starts, limit, num_final
         self.calls: list[Any] = []
 
-    def admit(self, slot: int) -> None:
-        self.calls.append(("admit", slot))
+    def admit(self, row: Row) -> None:
+        self.calls.append(("admit", row))
 
-    def move(self, source: int, target: int) -> None:
-        self.calls.append(("move", source, target))
+    def forget(self, row: Row) -> None:
+        self.calls.append(("forget", row))
 
     def observe(self, row: Row, index: int, states: States) -> None:
-        self.calls.append(("observe", row.slot, index))
+        self.calls.append(("observe", row, index))
 
     def depth_for(self, row: Row) -> int:
+        assert isinstance(row.depth, int)
         return min(row.depth, self.limit)
 
-    def draft(self, rows: list[Row], depths: list[int]) -> list[Draft]:
-        self.calls.append(("draft", [row.slot for row in rows], depths))
-        return [Draft([self.token_id] * d if r.slot in self.slots else []) for r, d in zip(rows, depths, strict=True)]
+    def num_final(self, row: Row) -> int:
+        return self.final
+
+    def draft(self, rows: list[Row], shapes: list[Shape]) -> list[Draft]:
+        self.calls.append(("draft", [row.prompt_token_ids[0] for row in rows], shapes))
+        return [
+            Draft.chain([self.token_id] * shape.depth if row.prompt_token_ids[0] in self.starts else [])
+            for row, shape in zip(rows, shapes, strict=True)
+        ]
 
 
 def rows_of(*depths: int) -> list[Row]:
-    rows = [Row([1], SamplingParams(), depth, 512, frozenset(), None) for depth in depths]
-    for slot, row in enumerate(rows):
-        row.slot = slot
-    return rows
+    """Row i's prompt is token i."""
+    return [Row([i], SamplingParams(), depth, 512, frozenset(), None, 260) for i, depth in enumerate(depths)]
+
+
+def chains(*depths: int) -> list[Shape]:
+    return [Shape.chain(depth) for depth in depths]
 
 
 def test_the_first_that_has_something_to_say_drafts() -> None:
@@ -63,23 +73,30 @@ def test_the_first_that_has_something_to_say_drafts() -> None:
     rows = rows_of(3, 3, 1, 0, 5, 4)
     depths = [stack.depth_for(row) for row in rows]
     assert depths == [3, 3, 1, 0, 5, 4]
-    drafts = stack.draft(rows, depths)
+    drafts = stack.draft(rows, chains(*depths))
     assert [draft.token_ids for draft in drafts] == [[1, 1], [2, 2, 2], [2], [], [1, 1], []]
-    assert first.calls == [("draft", [0, 1, 2, 4, 5], [2, 2, 1, 2, 2])]
-    assert second.calls == [("draft", [1, 2, 5], [3, 1, 4])]
-    assert third.calls == [("draft", [5], [4])]
+    assert first.calls == [("draft", [0, 1, 2, 4, 5], chains(2, 2, 1, 2, 2))]
+    assert second.calls == [("draft", [1, 2, 5], chains(3, 1, 4))]
+    assert third.calls == [("draft", [5], chains(4))]
     assert stack.num_bytes == 21
 
 
+def test_a_tree_is_asked_for_as_deep_as_each_one_goes() -> None:
+    first, second = FakeDrafter(1, set(), limit=2), FakeDrafter(2, {0})
+    StackedDrafter([first, second]).draft(rows_of(3), [Shape(3, 8)])
+    assert (first.calls, second.calls) == ([("draft", [0], [Shape(2, 8)])], [("draft", [0], [Shape(3, 8)])])
+
+
 def test_all_hear_of_everything() -> None:
-    drafters = [FakeDrafter(1, {0}), FakeDrafter(2, {0})]
+    drafters = [FakeDrafter(1, {0}, num_final=NO_CACHE), FakeDrafter(2, {0}, num_final=4)]
     stack = StackedDrafter(drafters)
     [row] = rows_of(2)
-    stack.admit(0)
+    stack.admit(row)
     stack.observe(row, 4, States(torch.zeros(1, 2), torch.zeros(1, 2)))
-    stack.move(0, 3)
-    stack.draft([row], [0])  # nobody is asked for nothing
-    assert [drafter.calls for drafter in drafters] == [[("admit", 0), ("observe", 0, 4), ("move", 0, 3)]] * 2
+    assert stack.num_final(row) == 4  # what all of them have
+    stack.draft([row], chains(0))  # nobody is asked for nothing
+    stack.forget(row)
+    assert [drafter.calls for drafter in drafters] == [[("admit", row), ("observe", row, 4), ("forget", row)]] * 2
 
 
 def test_look_up_first_and_heads_else() -> None:
@@ -126,15 +143,15 @@ def test_the_second_drafts_as_if_it_were_alone(monkeypatch: pytest.MonkeyPatch, 
     by_look_up: list[int] = []
     draft = drafter_config.NgramDrafter.draft
 
-    def right_at_times(self: Any, rows: list[Row], depths: list[int]) -> list[Draft]:
-        drafts = draft(self, rows, depths)
-        for row, made, depth in zip(rows, drafts, depths, strict=True):
+    def right_at_times(self: Any, rows: list[Row], shapes: list[Shape]) -> list[Draft]:
+        drafts = draft(self, rows, shapes)
+        for b, (row, shape) in enumerate(zip(rows, shapes, strict=True)):
             done = len(row.token_ids)
             if done % 3 == 0 or 12 <= done < 20:  # alone for long enough that the others must catch up
-                made.token_ids = texts[tuple(row.prompt_token_ids)][done : done + depth]
+                drafts[b] = Draft.chain(texts[tuple(row.prompt_token_ids)][done : done + shape.depth])
             elif done % 2:
-                made.token_ids = []
-            by_look_up.append(len(made.token_ids))
+                drafts[b] = Draft()
+            by_look_up.append(len(drafts[b]))
         return drafts
 
     monkeypatch.setattr(drafter_config.NgramDrafter, "draft", right_at_times)

@@ -12,7 +12,6 @@ from foretell.config import SamplingParams
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.decoding.sequence import Sequence as Row
-from foretell.decoding.step import DecodeStep
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from foretell.types import Completion
@@ -151,23 +150,13 @@ def test_up_to_the_end_of_the_window(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@torch.inference_mode()
 def test_depths_0_to_4_side_by_side(kind: str) -> None:
     plain, prompts = plain_texts("llama"), prompts_of("llama")
-    rows = [
-        Row(prompt, SamplingParams(max_tokens=n, ignore_eos=True), depth, 512, frozenset(), None)
-        for depth, (prompt, n) in enumerate(zip(prompts, MAX_TOKENS, strict=True))
-    ]
-    engine = engine_of("llama", kind, 5)
-    assert engine.drafter is not None
-    step = DecodeStep(trunk_of("llama"), engine.drafter.build(engine.model, 5), 5)
-    for slot, row in enumerate(rows):
-        step.admit(row, slot)
-    while active := [row for row in rows if row.finish_reason is None]:
-        step(active)
-    assert [row.token_ids for row in rows] == [text.token_ids for text in plain]
-    deepest = [len(row.stats.drafted_per_position) for row in rows]
-    assert deepest[0] == 0 and deepest[4] == 4 and all(d <= row.depth for d, row in zip(deepest, rows, strict=True))
+    each = [SamplingParams(max_tokens=n, ignore_eos=True) for n in MAX_TOKENS]
+    done = engine_of("llama", kind, 5).generate(prompts, each, depth=[0, 1, 2, 3, 4])
+    assert [c.token_ids for c in done] == [text.token_ids for text in plain]
+    deepest = [len(c.stats.drafted_per_position) for c in done]
+    assert deepest[0] == 0 and deepest[4] == 4 and all(d <= depth for depth, d in enumerate(deepest))
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -51,16 +51,16 @@ class Round:
         self.drawn_from = probs_V / probs_V.sum()
         return -1
 
-    def __call__(self, draft: Draft, logits_KV: torch.Tensor, params: SamplingParams, u: Sequence[float]) -> Verdict:
+    def __call__(self, draft: Draft, logits_NV: torch.Tensor, params: SamplingParams, u: Sequence[float]) -> Verdict:
         self._uniforms = iter(u)
-        return verify_sampled(draft, filtered_probs(logits_KV, params), torch.Generator())
+        return verify_sampled(draft, filtered_probs(logits_NV, params), torch.Generator())
 
-    def accept_probability(self, draft: Draft, logits_KV: torch.Tensor, params: SamplingParams, position: int) -> float:
+    def accept_probability(self, draft: Draft, logits_NV: torch.Tensor, params: SamplingParams, position: int) -> float:
         """The largest u that accepts the token at ``position``, by bisection, where those before it are accepted."""
 
         def accepted(u: float) -> bool:
             uniforms = [0.0] * position + [u] + [0.0] * len(draft.token_ids)
-            return self(draft, logits_KV, params, uniforms).num_accepted > position
+            return self(draft, logits_NV, params, uniforms).num_accepted > position
 
         low, high = 0.0, math.nextafter(1.0, 0.0)
         if accepted(high):
@@ -96,19 +96,19 @@ PAIRS = {
 def test_one_drafted_token_keeps_the_law(monkeypatch: pytest.MonkeyPatch, pair: str, setting: str) -> None:
     params = SETTINGS[setting]
     p_raw, q_raw = (torch.tensor(values, dtype=torch.float64) for values in PAIRS[pair])
-    logits_KV = torch.stack([p_raw, random_laws(1, 0)[0]]).log()
+    logits_NV = torch.stack([p_raw, random_laws(1, 0)[0]]).log()
     run = Round(monkeypatch)
-    p = filtered_probs(logits_KV, params)[0]
+    p = filtered_probs(logits_NV, params)[0]
     q = filtered_probs(q_raw.log().unsqueeze(0), params)[0]
     law = torch.zeros(4, dtype=torch.float64)
     for token in range(4):
-        draft = Draft([token], None if pair.startswith("certain") else q.unsqueeze(0))  # look-up gives no distribution
+        draft = Draft([token], [-1], [None if pair.startswith("certain") else q])  # look-up gives no distribution
         if q[token] == 0:
             continue
-        accept = run.accept_probability(draft, logits_KV, params, 0)
+        accept = run.accept_probability(draft, logits_NV, params, 0)
         law[token] += q[token] * accept
         if accept < 1:
-            assert run(draft, logits_KV, params, [math.nextafter(1.0, 0.0)]).num_accepted == 0
+            assert run(draft, logits_NV, params, [math.nextafter(1.0, 0.0)]).num_accepted == 0
             law += q[token] * (1 - accept) * run.drawn_from
         if p[token] == 0:
             assert accept == 0
@@ -134,21 +134,21 @@ def test_two_drafted_tokens_keep_the_joint_law(monkeypatch: pytest.MonkeyPatch, 
         mass = float(q[0, a] * q[1 + a, b])
         if mass == 0:
             continue
-        draft = Draft([a, b], None if certain else torch.stack([q[0], q[1 + a]]))
-        logits_KV = torch.stack([p_logits[0], p_logits[1 + a], p_logits[5 + 4 * a + b]])
-        take_a, take_b = (run.accept_probability(draft, logits_KV, params, k) for k in (0, 1))
+        draft = Draft([a, b], [-1, 0], [None, None] if certain else [q[0], q[1 + a]])
+        logits_NV = torch.stack([p_logits[0], p_logits[1 + a], p_logits[5 + 4 * a + b]])
+        take_a, take_b = (run.accept_probability(draft, logits_NV, params, k) for k in (0, 1))
         top = math.nextafter(1.0, 0.0)
         if take_a < 1:
-            assert run(draft, logits_KV, params, [top]) == Verdict(0, -1, False)
+            assert run(draft, logits_NV, params, [top]) == Verdict([], -1, False)
             first += mass * (1 - take_a) * run.drawn_from
         first[a] += mass * take_a
         reached_second[a] += mass * take_a
         if take_a and take_b < 1:
-            assert run(draft, logits_KV, params, [0.0, top]) == Verdict(1, -1, False)
+            assert run(draft, logits_NV, params, [0.0, top]) == Verdict([0], -1, False)
             second[a] += mass * take_a * (1 - take_b) * run.drawn_from
         second[a, b] += mass * take_a * take_b
         if take_a and take_b:
-            assert run(draft, logits_KV, params, [0.0, 0.0]) == Verdict(2, -1, True)
+            assert run(draft, logits_NV, params, [0.0, 0.0]) == Verdict([0, 1], -1, True)
             third[a, b] += mass * take_a * take_b * run.drawn_from
             reached_third[a, b] += mass * take_a * take_b
     torch.testing.assert_close(first, p[0], rtol=0, atol=TINY)

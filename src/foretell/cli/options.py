@@ -12,6 +12,8 @@ from foretell.config import DrafterKind
 from foretell.errors import UsageError
 
 DtypeName = Literal["auto", "float32", "bfloat16"]
+DepthChoice = int | Literal["auto"]
+"""Tokens drafted a step; "auto": as many as pay."""
 
 Model = Annotated[
     str, Parameter(help="Trunk: a folder, a GGUF file, a hub name (OWNER/NAME), or demo (SmolLM2-135M-Instruct).")
@@ -50,7 +52,17 @@ NumPrompts = Annotated[
     Parameter(validator=Number(gte=1), help="Take only so many prompts from the start of each file. Default: all."),
 ]
 Depths = Annotated[
-    str | None, Parameter(help="Depths to run, with commas: 1,2,3. A depth is the number of tokens drafted a step.")
+    str | None,
+    Parameter(
+        help="Depths to run, with commas: 1,2,3. A depth is the number of tokens drafted a step; auto is as many as pay."
+    ),
+]
+Nodes = Annotated[
+    int | None,
+    Parameter(
+        validator=Number(gte=2),
+        help="Draft a tree of so many tokens, as deep as the depth says. Default: a chain, one token a depth.",
+    ),
 ]
 
 
@@ -59,12 +71,39 @@ def switch(text: str) -> Parameter:
     return Parameter(negative=(), show_default=False, help=text)
 
 
-def parse_depths(text: str) -> list[int]:
-    """ "0,1,2" -> [0, 1, 2]; raises UsageError naming the option."""
+Exact = Annotated[
+    bool,
+    switch("Every pass has one shape, so that drafted text is plain text bit for bit, near ties too; slower."),
+]
+
+
+def parse_depth(text: str, at_least: int = 0) -> DepthChoice:
+    """ "3" -> 3, "auto" -> "auto"; raises UsageError naming the option."""
+    if text == "auto":
+        return "auto"
+    if (depth := _depth(text)) is None or depth < at_least:
+        raise UsageError(
+            f'--depth: "{text}" is not allowed; give an integer >= {at_least}'
+            f"{'' if at_least else ' (0 = plain decoding)'}, or auto (as many as pay)"
+        )
+    return depth
+
+
+def parse_depths(text: str) -> list[DepthChoice]:
+    """ "auto,1,0" -> [0, 1, "auto"]; raises UsageError naming the option."""
+    parts = [part.strip() for part in text.split(",")]
+    numbers = [_depth(part) for part in parts if part != "auto"]
+    found = {depth for depth in numbers if depth is not None and depth >= 0}
+    if len(numbers) != sum(depth is not None and depth >= 0 for depth in numbers):
+        raise UsageError(
+            f'--depths: "{text}" is not allowed; give integers of at least 0 with commas, such as 0,1,2,3, or auto '
+            "among them"
+        )
+    return [*sorted(found), *(["auto"] if "auto" in parts else [])]
+
+
+def _depth(text: str) -> int | None:
     try:
-        depths = [int(part) for part in text.split(",")]
+        return int(text)
     except ValueError:
-        depths = [-1]
-    if any(depth < 0 for depth in depths):
-        raise UsageError(f'--depths: "{text}" is not allowed; give integers of at least 0 with commas, such as 0,1,2,3')
-    return sorted(set(depths))
+        return None

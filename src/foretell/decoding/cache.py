@@ -9,14 +9,18 @@ from typing import Any
 import numpy as np
 import torch
 
-from foretell.decoding.blocks import BLOCK_SIZE, BlockPool, BlockTable
+from foretell.decoding.blocks import BLOCK_SIZE, FULL, BlockPool, BlockTable
+from foretell.decoding.recurrent import RecurrentStates
 from foretell.models.attention import RowLayout
-from foretell.models.support import MASKLESS_KINDS
 
 _KEY_BLOCK = 64
 """Keys a pass sees at a time; attention kernels work in such blocks."""
 _SLACK = _KEY_BLOCK // BLOCK_SIZE + 1
 """Blocks behind the pool: the last one's view may reach there, and padding is written there."""
+
+_RECURRENT_METHODS = frozenset(
+    ("get_conv_state", "update_conv_state", "get_recurrent_state", "update_recurrent_state", "is_recording_past")
+)
 
 
 @dataclass
@@ -80,15 +84,22 @@ class KVCache:
 
     ``kinds``: the kind of every layer; rows have a block table for each kind. ``pools``: where those
     come from, by kind.
-    ``window``: how far sliding layers look back.
+    ``window``: how far sliding layers look back. ``recurrent``: the states of layers that keep no keys.
     A pass writes behind a row's final entries; what is not committed is overwritten by the next pass, so that a rewind
     costs nothing. Keys come in whole blocks of 64, so that the attention kernel, and how it rounds, depends on the text
     alone and not on how far ahead a draft reaches.
     """
 
-    def __init__(self, kinds: Sequence[str], pools: dict[str, BlockPool], window: int | None = None) -> None:
-        self.kinds = list(kinds)
+    def __init__(
+        self,
+        kinds: Sequence[str],
+        pools: dict[str, BlockPool],
+        window: int | None = None,
+        recurrent: RecurrentStates | None = None,
+    ) -> None:
+        self.kinds = [kind if kind in pools else FULL for kind in kinds]
         self.pools = pools
+        self.recurrent = recurrent
         self.window = window
         self.layout: RowLayout | None = None
         self._keys: list[torch.Tensor | None] = [None] * len(kinds)
@@ -98,10 +109,6 @@ class KVCache:
     def scratch(self, kind: str) -> int:
         """The pool entry that padding is written to."""
         return (self.pools[kind].num_blocks + _SLACK) * BLOCK_SIZE - 1
-
-    def is_recurrent(self, kind: str) -> bool:
-        """True for layers that keep a state instead of keys and values."""
-        return kind in MASKLESS_KINDS
 
     def begin(self, spans: dict[str, KeySpan], layout: RowLayout | None) -> None:
         """Announce a pass: what it writes and reads in the layers of each kind."""
@@ -132,6 +139,12 @@ class KVCache:
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """What transformers asks of a cache; positions are always given explicitly, so the answer is not used."""
         return next(iter(self._spans.values())).num_keys
+
+    def __getattr__(self, name: str) -> Any:
+        """Recurrent layers ask for their states by name; see RecurrentStates."""
+        if name in _RECURRENT_METHODS and (recurrent := self.__dict__.get("recurrent")) is not None:
+            return getattr(recurrent, name)
+        raise AttributeError(f"{type(self).__name__} has no attribute {name!r}")
 
     @property
     def num_bytes(self) -> int:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
 
 from foretell.decoding.blocks import BLOCK_SIZE, FULL, BlockPool
 from foretell.decoding.cache import KVCache
-from foretell.decoding.drafter import Shape
+from foretell.decoding.depths import DepthChooser
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.memory import block_num_bytes, free_num_bytes
-from foretell.decoding.ranks import from_first, share_shapes
+from foretell.decoding.ranks import from_first
+from foretell.decoding.recurrent import RecurrentStates
 from foretell.decoding.scheduler import Scheduler, Work
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.step import DecodeStep, StepTimes
@@ -17,39 +20,54 @@ from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.packed import smallest_pass
 
+EXACT_WIDTH = 8
+"""Nodes that every pass of an exact engine has at least, so that drafts of up to seven change no shape."""
 _DRAFT_ROOM = 128
 """Entries behind a row's longest text that its drafts may need."""
 
 
-class EngineCore:
-    """One engine's rows and memory. ``prefill_times`` add up steps that read prompts, ``decode_times`` all others.
+@dataclass(frozen=True)
+class Limits:
+    """What an engine may hold and do at a time.
 
     ``memory_budget``: bytes of keys and values, None for half of what is free; never more than ``max_batch`` windows.
     """
 
-    def __init__(
-        self,
-        model: MTPModel,
-        max_batch: int,
-        drafter: DrafterConfig | None,
-        memory_budget: int | None,
-        max_step_tokens: int,
-        reuses_prefixes: bool,
-    ) -> None:
+    max_batch: int = 1
+    max_step_tokens: int = 512
+    memory_budget: int | None = None
+    reuse_prefixes: bool = True
+    exact: bool = False
+
+
+class EngineCore:
+    """One engine's rows and memory. ``prefill_times`` add up steps that read prompts, ``decode_times`` all others."""
+
+    def __init__(self, model: MTPModel, limits: Limits, drafter: DrafterConfig | None) -> None:
         trunk = model.trunk
         self.model = model
         self.drafter_config = drafter
         self.prefill_times = StepTimes()
         self.decode_times = StepTimes()
-        width = smallest_pass(trunk.output_head) if max_batch == 1 else 1
-        budget = free_num_bytes(trunk.device) if memory_budget is None else memory_budget
-        [[budget]] = from_first(trunk.tp_group, [[budget]])
-        self.pools = _pools(model, max_batch, drafter, budget, max_step_tokens)
-        is_full = set(trunk.kinds) == {FULL}  # what sliding layers gave back cannot be shared
-        self.scheduler = Scheduler(
-            self.pools, max_batch, max_step_tokens, trunk.window, reuses_prefixes and is_full, width
+        self.depths = DepthChooser(trunk.tp_group)
+        width = smallest_pass(trunk.output_head) if limits.max_batch == 1 else 1
+        width = EXACT_WIDTH if limits.exact else width
+        self.pools = _pools(model, limits, drafter)
+        recurrent = RecurrentStates(trunk.model) if trunk.is_recurrent else None
+        # Neither a state nor what sliding layers gave back can be shared; and shared entries come from other shapes.
+        reuses_prefixes = (
+            limits.reuse_prefixes and set(trunk.kinds) == {FULL} and recurrent is None and not limits.exact
         )
-        self.step = DecodeStep(trunk, KVCache(trunk.kinds, self.pools, trunk.window), width)
+        self.scheduler = Scheduler(
+            self.pools,
+            limits.max_batch,
+            limits.max_step_tokens,
+            trunk.window,
+            reuses_prefixes,
+            width,
+            recurrent.forget if recurrent else lambda row: None,
+        )
+        self.step = DecodeStep(trunk, KVCache(trunk.kinds, self.pools, trunk.window, recurrent), width, limits.exact)
 
     def add(self, row: Sequence) -> None:
         """Queue a row. Raises UsageError where its text could outgrow the memory there is."""
@@ -57,12 +75,12 @@ class EngineCore:
         if row.max_length > room:
             raise UsageError(
                 f"a prompt of {len(row.prompt_token_ids)} tokens with max_tokens {row.params.max_tokens} may come to "
-                f"{row.max_length} tokens, and the memory budget holds {max(0, room)}; ask for fewer tokens or give the "
-                "engine a larger memory_budget"
+                f"{row.max_length} tokens, and the memory budget holds {max(0, room)}; ask for fewer tokens or give "
+                "the engine a larger memory_budget"
             )
         if row.depth and self.drafter_config is not None and self.step.drafter is None:
             drafter = self.drafter_config.build(self.model, self.pools)
-            self.step.drafter = self.scheduler.drafter = drafter
+            self.step.drafter = self.scheduler.drafter = self.depths.drafter = drafter
         [[seed]] = from_first(self.model.trunk.tp_group, [[row.generator.initial_seed()]])
         row.generator.manual_seed(seed)
         self.scheduler.add(row)
@@ -72,8 +90,7 @@ class EngineCore:
         if row.finish_reason is None:
             row.finish_reason = "abort"
             self.scheduler.remove(row)
-            if row.on_step:
-                row.on_step(row)
+            self._tell(row)
 
     @property
     def is_idle(self) -> bool:
@@ -83,48 +100,45 @@ class EngineCore:
     @torch.inference_mode()
     def advance(self) -> list[Work]:
         """One step; returns the work that was done."""
-        works = self.scheduler.plan(self._shapes)
+        works = self.scheduler.plan(self.depths.choose)
         if not works:
             return works
         is_prefill = any(work.row.num_pending > 1 or not work.row.token_ids for work in works)
+        counted = [(work.row.stats.num_draft_tokens, work.row.stats.num_accepted_tokens) for work in works]
         times = self.step(works)
         (self.prefill_times if is_prefill else self.decode_times).add(times)
+        self.depths.observe(works, counted, times)
         for work in works:
             self.scheduler.settle(work)
-            if work.is_judged and work.row.on_step:
-                work.row.on_step(work.row)
+            if work.is_judged:
+                self._tell(work.row)
         return works
 
-    def _shapes(self, rows: list[Sequence]) -> list[Shape]:
-        """What is drafted for rows that decode: their own depth, as far as row and drafter go."""
-        return share_shapes(self.model.trunk.tp_group, [self._shape(row) for row in rows])
-
-    def _shape(self, row: Sequence) -> Shape:
-        if self.step.drafter is None or not row.depth:
-            return Shape.chain(0)
-        assert isinstance(row.depth, int)
-        wanted = Shape(row.depth, max(row.num_nodes, row.depth))
-        return wanted.cut(min(row.depth_limit, self.step.drafter.depth_for(row)))
+    def _tell(self, row: Sequence) -> None:
+        if row.finish_reason is not None:
+            self.depths.forget(row)
+        if row.on_step:
+            row.on_step(row)
 
 
-def _pools(
-    model: MTPModel, max_batch: int, drafter: DrafterConfig | None, budget: int, max_step_tokens: int
-) -> dict[str, BlockPool]:
+def _pools(model: MTPModel, limits: Limits, drafter: DrafterConfig | None) -> dict[str, BlockPool]:
     """A pool for each kind of attention layer, and for full attention in any case: drafters may need it."""
     trunk = model.trunk
+    budget = free_num_bytes(trunk.device) if limits.memory_budget is None else limits.memory_budget
+    [[budget]] = from_first(trunk.tp_group, [[budget]])
     sizes = block_num_bytes(trunk)
     entries = min(trunk.max_positions, 2**20) + _DRAFT_ROOM
-    wanted = {FULL: max_batch * -(-entries // BLOCK_SIZE)}
+    wanted = {FULL: limits.max_batch * -(-entries // BLOCK_SIZE)}
     if "sliding_attention" in sizes:
-        seen = min(entries, (trunk.window or entries) + max_step_tokens + _DRAFT_ROOM)
-        wanted["sliding_attention"] = max_batch * (-(-seen // BLOCK_SIZE) + 2)
+        seen = min(entries, (trunk.window or entries) + limits.max_step_tokens + _DRAFT_ROOM)
+        wanted["sliding_attention"] = limits.max_batch * (-(-seen // BLOCK_SIZE) + 2)
         budget -= wanted["sliding_attention"] * sizes["sliding_attention"]
     per_block = sizes.get(FULL, 0) + (drafter.block_num_bytes(model) if drafter else 0)
     if per_block:
         wanted[FULL] = min(wanted[FULL], budget // per_block)
     if wanted[FULL] < 1:
         raise UsageError(
-            f"a memory budget of {budget:,} bytes holds no block of {BLOCK_SIZE} tokens, which takes {per_block:,} bytes; "
-            "give the engine a larger memory_budget or a smaller max_batch"
+            f"a memory budget of {budget:,} bytes holds no block of {BLOCK_SIZE} tokens, which takes {per_block:,} "
+            "bytes; give the engine a larger memory_budget or a smaller max_batch"
         )
     return {kind: BlockPool(num_blocks) for kind, num_blocks in wanted.items()}

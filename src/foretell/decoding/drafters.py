@@ -32,8 +32,8 @@ class _Branches(TreeGrower):
 
 @dataclass
 class _Read:
-    """What a module reads for one row: ``num_true`` nodes of true tokens from entry ``start`` on, then ``num_branch`` nodes
-    for each node of the frontier; ``ends``: the last one of each.
+    """What a module reads for one row: ``num_true`` nodes of true tokens from entry ``start`` on, then ``num_branch``
+    nodes for each node of the frontier; ``ends``: the last one of each.
     """
 
     where: PassRow
@@ -94,7 +94,9 @@ class HeadsDrafter:
         heads, unrolled = self.heads, self.heads.config.unrolled
         cache = self.caches[0 if unrolled else depth - 1]
         reads = [
-            _read_behind(grower) if unrolled and depth > 1 else _read_queue(grower, self._queue(grower.row, depth), depth)
+            _read_behind(grower)
+            if unrolled and depth > 1
+            else _read_queue(grower, self._queue(grower.row, depth), depth)
             for grower in growers
         ]
         device = heads.device
@@ -147,7 +149,7 @@ class HeadsDrafter:
 
 
 def _read_queue(grower: _Branches, queue: StateQueue, depth: int) -> _Read:
-    """All that the module of ``depth`` has not read for good: pairs of true tokens once, drafted ones for each branch."""
+    """What the module of ``depth`` has not read for good: pairs of true tokens once, drafted ones for each branch."""
     row, start = grower.row, queue.start
     last = len(row) - 2  # index of the newest trunk state
     first = max(start, last + 2 - depth)  # from here on the pair's token is drafted
@@ -179,7 +181,11 @@ def _read_behind(grower: _Branches) -> _Read:
     entries = [grower.entries[node] for node in grower.frontier]
     seen: list[list[int] | None] = [[grower.entries[n] for n in draft.path(node)] for node in grower.frontier]
     where = PassRow(
-        row.tables, len(row) - 1, [len(row) - 2 + grower.depth] * len(entries), entries, None if grower.is_chain else seen
+        row.tables,
+        len(row) - 1,
+        [len(row) - 2 + grower.depth] * len(entries),
+        entries,
+        None if grower.is_chain else seen,
     )
     states_ND = torch.cat([grower.states[draft.parents[node]] for node in grower.frontier])
     return _Read(where, states_ND, [draft.token_ids[n] for n in grower.frontier], list(range(len(entries))), 0, 0, 1)

@@ -6,10 +6,10 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Sequence as Items
 from dataclasses import replace
-from typing import Literal
+from typing import Any, Literal
 
 from foretell.config import DrafterKind, SamplingParams
-from foretell.decoding.core import EngineCore
+from foretell.decoding.core import EXACT_WIDTH, EngineCore, Limits
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.prompts import encode_prompt
 from foretell.decoding.sequence import Sequence
@@ -27,8 +27,9 @@ class Engine:
 
     ``drafter``: who guesses ahead; by default the heads, where the model has some. A name, or a DrafterConfig, which
     also takes a draft model. ``memory_budget``: bytes for keys and values, by default half of what is free; rows wait,
-    or give their memory to older ones, where it is short. ``max_step_tokens``: a step reads no more; longer prompts come
-    in chunks. ``reuse_prefixes``: texts with the same beginning share its keys and values.
+    or give their memory to older ones, where it is short. ``max_step_tokens``: a step reads no more; longer prompts
+    come in chunks. ``reuse_prefixes``: texts with the same beginning share its keys and values. ``exact``: drafted and
+    plain text are equal bit for bit, near ties included: every pass has one shape, and every row its own passes.
     ``prefill_times`` and ``decode_times`` add up over all calls.
     """
 
@@ -40,16 +41,21 @@ class Engine:
         memory_budget: int | None = None,
         max_step_tokens: int = 512,
         reuse_prefixes: bool = True,
+        exact: bool = False,
     ) -> None:
         for name, value in (("max_batch", max_batch), ("max_step_tokens", max_step_tokens)):
             if isinstance(value, bool) or not isinstance(value, int) or value < 1:
                 raise UsageError(f"{name} is {value!r}; give an integer of at least 1")
         if max_step_tokens < max_batch:
-            raise UsageError(f"max_step_tokens {max_step_tokens} is less than max_batch {max_batch}; give at least as many")
+            raise UsageError(
+                f"max_step_tokens {max_step_tokens} is less than max_batch {max_batch}; give at least as many"
+            )
         self.model = model
         self.max_batch = max_batch
         self.drafter = DrafterConfig.resolve(drafter, model)
-        self._core = EngineCore(model, max_batch, self.drafter, memory_budget, max_step_tokens, reuse_prefixes)
+        self.exact = exact
+        limits = Limits(max_batch, max_step_tokens, memory_budget, reuse_prefixes, exact)
+        self._core = EngineCore(model, limits, self.drafter)
         self._lock = threading.Lock()
         self._worker = Worker(self._core, self._lock)
 
@@ -60,23 +66,26 @@ class Engine:
         depth: Depth | Items[Depth] = 0,
         on_finish: Callable[[int, Completion], None] | None = None,
         num_nodes: int = 0,
+        label: str = "",
     ) -> list[Completion]:
-        """Complete every prompt, in order. ``depth``: drafted tokens a step, 0 = plain decoding; one for all or one a
-        prompt.
+        """Complete every prompt, in order. ``depth``: drafted tokens a step, 0 = plain decoding, "auto" = as many as
+        pay, by what steps cost and drafts gain; one for all or one a prompt.
 
         A prompt is text, token ids, or chat messages. ``params`` is one for all or one a prompt; with ``n`` above 1 a
         prompt has so many completions, one after the other. ``num_nodes``: draft a tree of so many nodes, ``depth``
-        deep. ``on_finish`` is called with (index, completion) as soon as each is done. Raises UsageError for a depth
-        the drafter cannot reach and ContextLengthError for a prompt that leaves no room for a token.
+        deep. ``label``: request class, by which depth "auto" tells acceptance apart. ``on_finish`` is called with
+        (index, completion) as soon as each is done. Raises UsageError for a depth the drafter cannot reach and
+        ContextLengthError for a prompt that leaves no room for a token.
         """
         if isinstance(prompts, (str, dict)):
             raise UsageError(f"prompts is one {type(prompts).__name__}; give a list of prompts: [prompt]")
-        each = _one_each(params or SamplingParams(), len(prompts), SamplingParams, "params", "sampling parameters")
-        depths = _one_each(depth, len(prompts), (int, str), "depth", "depths")
+        each = _one_each(params or SamplingParams(), len(prompts), "sampling parameters")
+        depths = _one_each(depth, len(prompts), "depths")
         rows: list[Sequence] = []
         for index, (prompt, p, d) in enumerate(zip(prompts, each, depths, strict=True)):
             rows += self._sequences(prompt, p, d, num_nodes, f"prompt {index}")
         for index, row in enumerate(rows):
+            row.label = label
             row.on_step = _when_done(index, on_finish) if on_finish else None
         try:
             with self._lock:
@@ -89,10 +98,18 @@ class Engine:
             with self._lock:
                 for row in rows:
                     self._core.abort(row)  # left over where something was raised
+        if failed := [row for row in rows if row.error is not None]:
+            assert failed[0].error is not None
+            raise failed[0].error
         return [row.completion() for row in rows]
 
     async def stream(
-        self, prompt: Prompt, params: SamplingParams | None = None, depth: Depth = 0, num_nodes: int = 0
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        depth: Depth = 0,
+        num_nodes: int = 0,
+        label: str = "",
     ) -> AsyncIterator[Chunk]:
         """Chunks of one completion as they come; a caller that stops listening aborts the request.
 
@@ -100,17 +117,25 @@ class Engine:
         """
         if self.model.trunk.tp_group is not None:
             raise UsageError(
-                "streams come at times of their own in every process, and processes that share a trunk (tp_plan) must take "
+                "streams come at times of their own in every process, and processes that share a trunk (tp_plan) must "
+                "take "
                 "the same steps; use generate, or serve this model with vLLM or SGLang"
             )
         [row] = self._sequences(prompt, replace(params or SamplingParams(), n=1), depth, num_nodes, "the prompt")
+        row.label = label
         async for chunk in self._worker.stream(row):
             yield chunk
 
-    def check_depth(self, depth: Depth) -> None:
-        """Raise UsageError where this model cannot draft ``depth`` tokens a step."""
+    def check_depth(self, depth: Depth, num_nodes: int = 0) -> None:
+        """Raise UsageError where this model cannot draft ``depth`` tokens a step, or a tree of ``num_nodes``."""
+        if depth == "auto":
+            depth = 0 if self.drafter is None else 1
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
-            raise UsageError(f"depth {depth!r} is not allowed; give an integer of at least 0 (0 = plain decoding)")
+            raise UsageError(
+                f'depth {depth!r} is not allowed; give an integer of at least 0 (0 = plain decoding), or "auto"'
+            )
+        if isinstance(num_nodes, bool) or not isinstance(num_nodes, int) or num_nodes < 0:
+            raise UsageError(f"num_nodes {num_nodes!r} is not allowed; give an integer of at least 0 (0 = a chain)")
         if depth and self.drafter is None:
             raise UsageError(
                 f"depth {depth} asked for, but {self.model.trunk.name} has no heads; give heads (an adapter folder), "
@@ -121,6 +146,21 @@ class Engine:
             raise UsageError(
                 f"depth {depth} is more than the {limit} trained modules of these heads (not unrolled, so none is "
                 f"used twice); give a depth from 0 to {limit}"
+            )
+        if num_nodes > depth and self.model.trunk.is_recurrent:
+            raise UsageError(
+                f"num_nodes {num_nodes}: {self.model.trunk.name} has recurrent layers, which read one branch only; "
+                "leave num_nodes out (a chain)"
+            )
+        if self.exact and depth >= EXACT_WIDTH:
+            raise UsageError(
+                f"depth {depth}: an exact engine's passes have {EXACT_WIDTH} nodes; "
+                f"draft at most {EXACT_WIDTH - 1} tokens"
+            )
+        if self.exact and num_nodes > depth:
+            raise UsageError(
+                f"num_nodes {num_nodes}: a tree's keys lie in another order than plain text's, so its sums round "
+                "otherwise; leave num_nodes out (a chain), or exact"
             )
 
     def encode(self, prompt: Prompt) -> list[int]:
@@ -143,34 +183,43 @@ class Engine:
         drafter = self._core.step.drafter
         return 0 if drafter is None else drafter.num_bytes
 
-    def _sequences(self, prompt: Prompt, params: SamplingParams, depth: Depth, num_nodes: int, name: str) -> list[Sequence]:
+    def _sequences(
+        self, prompt: Prompt, params: SamplingParams, depth: Depth, num_nodes: int, name: str
+    ) -> list[Sequence]:
         """One row for each of the prompt's completions; those after the first wait until its prompt is read."""
-        self.check_depth(depth)
+        self.check_depth(depth, num_nodes)
         trunk = self.model.trunk
         if not isinstance(params, SamplingParams):
             raise UsageError(f"sampling parameters of {name} are {params!r}; give foretell.SamplingParams(...)")
-        if isinstance(num_nodes, bool) or not isinstance(num_nodes, int) or num_nodes < 0:
-            raise UsageError(f"num_nodes {num_nodes!r} is not allowed; give an integer of at least 0 (0 = a chain)")
         token_ids = encode_prompt(prompt, trunk, name)
         if params.stop and trunk.tokenizer is None:
             raise UsageError("stop strings need a tokenizer, and this model folder has none")
         rows: list[Sequence] = []
         for i in range(params.n):
-            own = params if params.seed is None or i == 0 else replace(params, seed=(params.seed + i * 0x9E3779B97F4A7C15) % 2**63)
+            own = (
+                params
+                if params.seed is None or i == 0
+                else replace(params, seed=(params.seed + i * 0x9E3779B97F4A7C15) % 2**63)
+            )
             row = Sequence(
-                token_ids, own, depth, trunk.max_positions, trunk.eos_token_ids, trunk.tokenizer, trunk.vocab_size, num_nodes
+                token_ids,
+                own,
+                depth,
+                trunk.max_positions,
+                trunk.eos_token_ids,
+                trunk.tokenizer,
+                trunk.vocab_size,
+                num_nodes,
             )
             row.leader = rows[0] if rows else None
             rows.append(row)
         return rows
 
 
-def _one_each(value, count, kinds, name, what):  # type: ignore[no-untyped-def]
-    """``value`` for every prompt, or the list of them that it is."""
-    if isinstance(value, kinds):
-        return [value] * count
+def _one_each(value: Any, count: int, what: str) -> list[Any]:
+    """``value`` for every prompt, or the list of them that it is; whether they are any good is seen one by one."""
     if not isinstance(value, (list, tuple)):
-        raise UsageError(f"{name} is {value!r}; give one {what[:-1]} for all prompts, or a list of them")
+        return [value] * count
     if len(value) != count:
         raise UsageError(f"{len(value)} {what} for {count} prompts; give one for all or one each")
     return list(value)

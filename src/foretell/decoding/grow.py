@@ -63,7 +63,7 @@ class TreeGrower:
         self.depth += 1
 
     def finish(self) -> Draft:
-        """The draft, pruned to the likeliest nodes; a node is never likelier than its parent, so that paths stay whole."""
+        """The draft, pruned to its likeliest nodes; none is likelier than its parent, so that paths stay whole."""
         draft, budget = self.draft, self.shape.num_nodes
         if len(draft) <= budget:
             return draft
@@ -77,7 +77,7 @@ class TreeGrower:
     def _grow_greedy(self, logits_FV: torch.Tensor) -> None:
         num_branches = 1 if self.is_chain else min(_MAX_BRANCHES, self.shape.num_nodes, logits_FV.shape[-1])
         if self.row.rules.active:
-            logits_FV = self.row.rules.apply(logits_FV, self.row.token_ids, self.prefixes())
+            logits_FV = self.row.ruled(logits_FV, self.prefixes())
         best, ids = logits_FV.float().log_softmax(-1).topk(num_branches, dim=-1)
         token_ids = self._token_ids(ids, over_trunk=self.row.rules.active)
         level = []
@@ -126,7 +126,7 @@ class TreeGrower:
         """The law each node's children are drawn from, over the trunk's vocabulary."""
         if self.row.rules.active:
             logits_FV = self._over_trunk_vocabulary(logits_FV)
-            logits_FV = self.row.rules.apply(logits_FV, self.row.token_ids, self.prefixes())
+            logits_FV = self.row.ruled(logits_FV, self.prefixes())
             return filtered_probs(logits_FV, self.row.params)
         probs_FV = filtered_probs(logits_FV, self.row.params)
         if self._heads is None or self._heads.draft_ids_V is None:

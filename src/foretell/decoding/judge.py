@@ -90,7 +90,7 @@ def _ruled(row: Sequence, draft: Draft, logits_NV: torch.Tensor) -> torch.Tensor
     """What the row's rules (penalties, bans, grammar) make of the logits after every drafted path."""
     if not row.rules.active:
         return logits_NV
-    return row.rules.apply(logits_NV, row.token_ids, [[], *[draft.prefix(node) for node in range(len(draft))]])
+    return row.ruled(logits_NV, [[], *[draft.prefix(node) for node in range(len(draft))]])
 
 
 def _sampled_probs(rows: list[Sequence], logits: list[torch.Tensor]) -> dict[int, torch.Tensor]:

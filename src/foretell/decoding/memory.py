@@ -8,7 +8,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from foretell.decoding.blocks import BLOCK_SIZE
+from foretell.decoding.blocks import BLOCK_SIZE, FULL
+from foretell.decoding.recurrent import RecurrentStates
 from foretell.models.heads import Heads
 from foretell.models.packed import PackedLinear
 from foretell.models.trunk import Trunk
@@ -46,7 +47,9 @@ def free_num_bytes(device: torch.device) -> int:
 @torch.inference_mode()
 def block_num_bytes(trunk: Trunk) -> dict[str, int]:
     """Keys and values of one block, by kind of layer; found by running one token, since families differ."""
-    recorder = _Recorder(trunk.kinds)
+    if set(trunk.kinds) == {"linear_attention"}:
+        return {}
+    recorder = _Recorder(trunk)
     index = torch.zeros(1, 1, dtype=torch.long, device=trunk.device)
     seen = torch.ones(1, 1, 1, dtype=torch.bool, device=trunk.device)
     trunk.states(trunk.embed(index), index, seen, index, recorder)
@@ -56,15 +59,24 @@ def block_num_bytes(trunk: Trunk) -> dict[str, int]:
 class _Recorder:
     """Cache-shaped: notes how large an entry of each kind of layer is."""
 
-    def __init__(self, kinds: list[str]) -> None:
-        self.kinds = kinds
+    def __init__(self, trunk: Trunk) -> None:
+        self.kinds = trunk.kinds
         self.sizes: dict[str, int] = {}
+        self.layout = None
+        if trunk.is_recurrent:
+            self.recurrent = RecurrentStates(trunk.model)
+            self.recurrent.begin([0], [1], [1])
+
+    def __getattr__(self, name: str) -> Any:
+        if (recurrent := self.__dict__.get("recurrent")) is None:
+            raise AttributeError(name)
+        return getattr(recurrent, name)
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         size = sum(t.numel() * t.element_size() for t in (keys, values))
-        kind = self.kinds[layer_idx]
+        kind = self.kinds[layer_idx] if self.kinds[layer_idx] == "sliding_attention" else FULL
         self.sizes[kind] = self.sizes.get(kind, 0) + size
         return keys, values
 

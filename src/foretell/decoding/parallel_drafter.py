@@ -78,7 +78,7 @@ class ParallelDrafter:
             logits_BV = self._read(depth, [grower.row for grower in active])
             sizes = torch.tensor([len(grower.frontier) for grower in active], device=logits_BV.device)
             self._choose(logits_BV.repeat_interleave(sizes, 0) if sizes.max() > 1 else logits_BV, active)
-        for row, shape in zip(rows, shapes, strict=True):
+        for row in rows:
             known = self._rows[row]
             if self.heads.attends and known.queue is not None:
                 known.queue.drop_before(min(known.lengths))
@@ -96,9 +96,7 @@ class ParallelDrafter:
             reads.append(PassRow.stretch(row.tables, start, len(states[-1])))
             known.lengths[depth - 1] = start + len(states[-1])
         pass_input = PassInput.build(cache, reads, heads.device)
-        output = heads.step(
-            depth, pass_input.states(states), None, pass_input.positions_BT, pass_input.masks, cache
-        )
+        output = heads.step(depth, pass_input.states(states), None, pass_input.positions_BT, pass_input.masks, cache)
         newest = pass_input.pick(output.post_BTD, [(b, count - 1) for b, count in enumerate(pass_input.counts)])
         return heads.project(newest, depth)
 

@@ -18,8 +18,8 @@ from foretell.models.decoder import States
 class PassRow:
     """What one row brings to a pass: ``positions[n]`` of each node, which is written to ``entries[n]``.
 
-    A node sees all entries up to its own; where ``seen[n]`` is given, those below ``start`` and its branch: ``seen[n]``,
-    root side first and its own last.
+    A node sees all entries up to its own; where ``seen[n]`` is given, those below ``start`` and its branch: entries
+    ``seen[n]``, root side first and its own last.
     """
 
     tables: dict[str, BlockTable]
@@ -67,8 +67,6 @@ class PassInput:
         positions_BN = torch.tensor(positions, device=device)
         spans, masks = {}, {}
         for kind in dict.fromkeys(cache.kinds):
-            if cache.is_recurrent(kind):
-                continue
             span = KeySpan.build([row.tables[kind] for row in rows], entries, cache.scratch(kind), device)
             window = cache.window if kind == "sliding_attention" else None
             spans[kind], masks[kind] = span, _mask(rows, positions_BN, span, window)

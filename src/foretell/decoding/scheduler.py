@@ -4,28 +4,32 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from foretell.decoding.blocks import BLOCK_SIZE, FULL, BlockPool, BlockTable, OutOfBlocks
 from foretell.decoding.drafter import Drafter, Shape
 from foretell.decoding.sequence import Sequence
 
-ShapeRows = Callable[[list[Sequence]], list[Shape]]
-"""How much is drafted for each of the rows that decode."""
+ShapeRows = Callable[[list[Sequence], int], list[Shape]]
+"""How much is drafted for each of the rows that decode, beside so many tokens of prompts."""
 
 
 @dataclass
 class Work:
-    """One row's part in a step: its tokens up to ``stop`` are read, and ``shape`` is drafted behind them."""
+    """One row's part in a step: its tokens up to ``stop`` are read, ``num_read`` of them; ``shape`` is drafted.
+
+    ``is_judged``: the root is read, so that the row gets a token. As it was planned: the step makes the row longer.
+    """
 
     row: Sequence
     stop: int
     shape: Shape
+    num_read: int = field(init=False)
+    is_judged: bool = field(init=False)
 
-    @property
-    def is_judged(self) -> bool:
-        """True where the root is read, so that the row gets a token."""
-        return self.stop == len(self.row)
+    def __post_init__(self) -> None:
+        self.num_read = self.stop - self.row.num_cached
+        self.is_judged = self.stop == len(self.row)
 
 
 class Scheduler:
@@ -33,7 +37,8 @@ class Scheduler:
 
     A step reads at most ``max_step_tokens``: first what decoding rows need, then prompts, in chunks of what is left.
     Where memory is short drafts are dropped first; then the row that came last gives its blocks back and waits again,
-    ahead of all others. ``width``: nodes a pass is padded to, for which there is room behind every row.
+    ahead of all others. ``width``: nodes a pass is padded to, for which there is room behind every row. ``forget`` is
+    told of rows that hold nothing any more.
     """
 
     def __init__(
@@ -44,6 +49,7 @@ class Scheduler:
         window: int | None = None,
         reuses_prefixes: bool = True,
         width: int = 1,
+        forget: Callable[[Sequence], None] = lambda row: None,
     ) -> None:
         self.pools = pools
         self.max_batch = max_batch
@@ -56,6 +62,7 @@ class Scheduler:
         self._window = window
         self._reuses_prefixes = reuses_prefixes
         self._width = width
+        self._forget = forget
 
     def add(self, row: Sequence) -> None:
         """Put a new row at the end of the queue."""
@@ -72,13 +79,18 @@ class Scheduler:
     def plan(self, shape_rows: ShapeRows) -> list[Work]:
         """The next step's work, with room reserved for it; empty where nothing waits or runs."""
         decoding = [row for row in self.running if row.num_pending == 1]
-        shapes = dict(zip(decoding, shape_rows(decoding) if decoding else [], strict=True))
+        num_others = sum(row.num_pending for row in self.running if row.num_pending > 1)
+        num_others += sum(
+            len(row) for row, _ in zip(self.waiting, range(self.max_batch - len(self.running)), strict=False)
+        )
+        shapes = shape_rows(decoding, min(num_others, self.max_step_tokens)) if decoding else []
+        shape_of = dict(zip(decoding, shapes, strict=True))
         works: list[Work] = []
         budget, num_preemptions = self.max_step_tokens, self.num_preemptions
         for row in decoding:
             if row not in self.running:  # gave its blocks to an older one
                 continue
-            shape = self._fit(row, shapes[row], max(1, budget))
+            shape = self._fit(row, shape_of[row], max(1, budget))
             if shape is not None:
                 works.append(Work(row, len(row), shape))
                 budget -= 1 + shape.num_nodes
@@ -154,6 +166,7 @@ class Scheduler:
             table.release()
         row.tables = {}
         row.num_cached = 0
+        self._forget(row)
         if self.drafts_for(row) and self.drafter is not None:
             self.drafter.forget(row)
 
@@ -187,8 +200,8 @@ class Scheduler:
     def _known_beginning(self, row: Sequence) -> tuple[list[int], list[int]]:
         """Blocks to share, and the uids of their texts. At least the last token is read anew: it gives the next one.
 
-        A head's last entries of a block were made from the tokens behind it; where drafts are wanted a block counts only
-        if the next one is known too.
+        A head's last entries of a block were made from the tokens behind it; where drafts are wanted a block counts
+        only if the next one is known too.
         """
         if not self._reuses_prefixes or row.params.prompt_logprobs is not None:
             return [], []
@@ -209,4 +222,3 @@ class Scheduler:
             for i in range(row.num_drafted_blocks, num_final // BLOCK_SIZE):
                 pool.mark_drafted(blocks[i])
                 row.num_drafted_blocks = i + 1
-

@@ -44,6 +44,9 @@ class Sequence:
         self.stats = AcceptanceStats()
         self.num_rounds = 0
         self.finish_reason: FinishReason | None = None
+        self.error: Exception | None = None
+        self.label = ""  # its request class
+        self.forced: list[int] = []  # tokens that its grammar leaves no choice about, to be drafted now
         self.on_step: Callable[[Sequence], None] | None = None
         self.generator = torch.Generator().manual_seed(secrets.randbits(63) if params.seed is None else params.seed)
         self.leader: Sequence | None = None  # a row with the same prompt, which is worth waiting for
@@ -106,6 +109,16 @@ class Sequence:
         self.rules.commit(self.token_ids[len(self.token_ids) - num_taken :])
         self.stats.count(max(draft.depths, default=0), num_accepted, len(draft))
         return num_taken
+
+    def ruled(self, logits_NV: torch.Tensor, prefixes: list[list[int]]) -> torch.Tensor:
+        """Logits after every drafted prefix under the row's rules. A rule that fails ends this row, and no other."""
+        if not self.rules.active or self.error is not None:
+            return logits_NV
+        try:
+            return self.rules.apply(logits_NV, self.token_ids, prefixes)
+        except Exception as error:  # the request's own code may raise anything
+            self.error = error
+            return logits_NV
 
     def completion(self) -> Completion:
         """The finished request."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence as Items
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 
@@ -44,19 +44,38 @@ class StepTimes:
 class DecodeStep:
     """Runs the trunk over what the scheduler planned. ``width``: least number of tokens of a pass.
 
+    ``exact``: every row has a pass to itself, so that shapes, and with them rounding, are those of its single run.
+
     With packed 16-bit weights a single row has bit for bit the states and logits of plain decoding, whatever is drafted
     (up to 31 tokens): keys come in whole blocks (KVCache), no pass has fewer nodes than ``smallest_pass``, and no
     projection fewer rows, because kernels for one row may round otherwise than those for several.
     """
 
-    def __init__(self, trunk: Trunk, cache: KVCache, width: int = 1) -> None:
+    def __init__(self, trunk: Trunk, cache: KVCache, width: int = 1, exact: bool = False) -> None:
         self.trunk = trunk
+        self.exact = exact
         self.cache = cache
         self.drafter: Drafter | None = None
         self.width = width
 
     def __call__(self, works: Items[Work]) -> StepTimes:
         """Advance every row: read a part of its prompt, or take at least one token."""
+        times = StepTimes()
+        for group in self._groups(works):
+            times.add(self._run(group))
+        return replace(times, num_steps=1)
+
+    def _groups(self, works: Items[Work]) -> list[Items[Work]]:
+        """Rows that share a pass: all of them. Exactly: each alone. Recurrent layers pad, so prompts go alone there."""
+        if self.exact:
+            return [[work] for work in works]
+        if self.cache.recurrent is None:
+            return [works]
+        decoding = [work for work in works if work.row.num_pending == 1]
+        return [group for group in (decoding, *[[w] for w in works if w.row.num_pending > 1]) if group]
+
+    def _run(self, works: Items[Work]) -> StepTimes:
+        """One pass."""
         t0 = time.perf_counter()
         drafts = self._draft(works)
         t1 = time.perf_counter()
@@ -66,8 +85,11 @@ class DecodeStep:
             [_pass_row(work, len(p), draft) for work, p, draft in zip(works, pending, drafts, strict=True)],
             self.trunk.device,
             self.width,
+            packed=self.cache.recurrent is None,
         )
         nodes = [[*p, *draft.token_ids] for p, draft in zip(pending, drafts, strict=True)]
+        if self.cache.recurrent is not None:
+            self.cache.recurrent.begin([work.row for work in works], [len(n) for n in nodes], [len(p) for p in pending])
         states = self.trunk.states(
             self.trunk.embed(pass_input.token_ids(nodes)), pass_input.positions_BT, pass_input.masks, cache=self.cache
         )
@@ -80,7 +102,10 @@ class DecodeStep:
 
     def _draft(self, works: Items[Work]) -> list[Draft]:
         drafts = [Draft() for _ in works]
-        asked = [b for b, work in enumerate(works) if work.shape.depth]
+        asked = [b for b, work in enumerate(works) if work.shape.depth and not work.row.forced]
+        for b, work in enumerate(works):
+            if work.row.forced:
+                drafts[b] = Draft.chain(work.row.forced[: work.shape.depth])
         if asked and self.drafter is not None:
             made = self.drafter.draft([works[b].row for b in asked], [works[b].shape for b in asked])
             made = share_drafts(self.trunk.tp_group, made)
@@ -92,7 +117,9 @@ class DecodeStep:
         """What is accepted stays in the cache, a tree's path moved behind the root; the rest is overwritten later."""
         row, start = work.row, work.row.num_cached
         num_new, path = num_pending, []
-        if verdict is not None:
+        if row.error is not None:
+            row.finish_reason = "abort"
+        elif verdict is not None:
             path = verdict.path[: row.commit(draft, verdict) - 1]
             num_new += len(path)
         if path != list(range(len(path))):
@@ -100,6 +127,8 @@ class DecodeStep:
             self.cache.compact(row.tables, [first + node for node in path], first)
             kept = torch.tensor([*range(num_pending), *[num_pending + node for node in path]])
             states = States(*(None if part is None else part[kept.to(part.device)] for part in states))  # type: ignore[arg-type]
+        if self.cache.recurrent is not None:
+            self.cache.recurrent.commit(row, num_new)
         row.num_cached = start + num_new
         if self.drafter is not None and row.depth and row.finish_reason is None:
             kept_states = (None if part is None else part[:num_new] for part in states)

@@ -97,6 +97,9 @@ class _Listener:
         self._num_sent = 0
 
     def on_step(self, row: Sequence) -> None:
+        if row.error is not None:
+            self.put(row.error)
+            return
         token_ids = row.token_ids[self._num_sent :]
         self._num_sent = len(row.token_ids)
         done = row.completion() if row.finish_reason is not None else None

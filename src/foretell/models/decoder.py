@@ -20,7 +20,7 @@ from foretell.models.support import MASKLESS_KINDS, refuse_layer_types
 Masks = torch.Tensor | Mapping[str, torch.Tensor]
 """(B, T, S) bool: which keys each query may see; or such a mask for each kind of layer, its window included."""
 
-_NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
+_NORM_NAMES = ("norm", "final_layernorm", "final_layer_norm", "ln_f", "norm_f", "embedding_norm")
 
 
 class States(NamedTuple):
@@ -122,8 +122,10 @@ class DecoderRunner:
 
     def _masks(
         self, allowed: Masks, positions_BT: torch.Tensor, key_positions_BS: torch.Tensor | None
-    ) -> torch.Tensor | dict[str, torch.Tensor | None]:
+    ) -> torch.Tensor | dict[str, torch.Tensor | None] | None:
         kinds = set(self.kinds)
+        if kinds == {"linear_attention"}:
+            return None
         masks: dict[str, torch.Tensor | None]
         if isinstance(allowed, Mapping):
             masks = {kind: mask.unsqueeze(1) for kind, mask in allowed.items()}
@@ -131,10 +133,12 @@ class DecoderRunner:
             masks = {"full_attention": allowed.unsqueeze(1)}
             if "sliding_attention" in kinds:
                 assert key_positions_BS is not None
-                masks["sliding_attention"] = in_window(allowed, positions_BT, key_positions_BS, self.window).unsqueeze(1)
-        if len(kinds) > 1 or kinds & set(MASKLESS_KINDS):
-            return {**dict.fromkeys(MASKLESS_KINDS), **masks} if kinds & set(MASKLESS_KINDS) else masks
-        return masks[kinds.pop()]
+                masks["sliding_attention"] = in_window(allowed, positions_BT, key_positions_BS, self.window).unsqueeze(
+                    1
+                )
+        if kinds & set(MASKLESS_KINDS):
+            return {**dict.fromkeys(MASKLESS_KINDS), **masks}
+        return masks if len(kinds) > 1 else masks[kinds.pop()]
 
 
 def in_window(

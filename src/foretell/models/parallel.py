@@ -90,12 +90,14 @@ class ParallelHeads(Heads):
     @property
     def layer_kinds(self) -> list[str]:
         """See Heads."""
-        return self.modules_by_depth[0].runner.kinds if self.attends else []  # type: ignore[union-attr]
+        first = self.modules_by_depth[0]
+        return first.runner.kinds if isinstance(first, LayerModule) else []
 
     @property
     def layer_window(self) -> int | None:
         """See Heads."""
-        return self.modules_by_depth[0].runner.window if self.attends else None  # type: ignore[union-attr]
+        first = self.modules_by_depth[0]
+        return first.runner.window if isinstance(first, LayerModule) else None
 
     def output_at(self, depth: int) -> nn.Module | None:
         """See Heads."""

@@ -75,25 +75,33 @@ REFUSALS: dict[str, str] = {
 _RECURRENT_WORDS = ("linear_attention", "mamba", "recurrent", "conv", "hybrid")
 
 
+def carries_state(model: Any) -> bool:
+    """True where layers carry a state from token to token, whether it can be rewound or not."""
+    model_type = model.config.get_text_config().model_type
+    known = model_type in FAMILIES or model_type in REFUSALS
+    return known or bool(_recurrent_layers(model)) or bool(getattr(model, "_is_stateful", False))
+
+
 def recurrent_kind(model: Any) -> RecurrentKind | None:
     """How a rejected draft is undone in ``model``'s recurrent layers; None where it has none.
 
     Raises UnsupportedModel, with the reason, where it cannot be undone.
     """
-    config = model.config.get_text_config()
-    family = FAMILIES.get(config.model_type)
-    kinds = sorted(set(getattr(config, "layer_types", None) or ()))
-    recurrent = [kind for kind in kinds if any(word in kind for word in _RECURRENT_WORDS)]
-    known = family is not None or config.model_type in REFUSALS
-    if not recurrent and not (known or getattr(model, "_is_stateful", False)):
+    if not carries_state(model):
         return None
-    if family is not None:
-        return family.kind
-    reason = REFUSALS.get(config.model_type, "its layers have not been tried with Foretell")
+    model_type = model.config.get_text_config().model_type
+    if model_type in FAMILIES:
+        return FAMILIES[model_type].kind
+    reason = REFUSALS.get(model_type, "its layers have not been tried with Foretell")
     raise UnsupportedModel(
-        f"{type(model).__name__} ({', '.join(recurrent) or 'stateful'}): rejected drafts cannot be undone, because "
-        f"{reason}; use a model whose layers are all attention, or one of {', '.join(sorted(FAMILIES))}"
+        f"{type(model).__name__} ({', '.join(_recurrent_layers(model)) or 'stateful'}): rejected drafts cannot be "
+        f"undone, because {reason}; use a model whose layers are all attention, or one of {', '.join(sorted(FAMILIES))}"
     )
+
+
+def _recurrent_layers(model: Any) -> list[str]:
+    kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
+    return sorted(kind for kind in kinds if any(word in kind for word in _RECURRENT_WORDS))
 
 
 def recurrent_family(model: Any) -> RecurrentFamily | None:

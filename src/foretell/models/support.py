@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 ATTENTION_KINDS = ("full_attention", "sliding_attention")
 """Layer types that DecoderRunner has a mask for."""
 
-MASKLESS_KINDS = ("linear_attention",)
-"""Layer types that take no mask: they read in order. Trained here, not yet decoded (Trunk refuses them there)."""
+MASKLESS_KINDS = ("linear_attention", "conv", "hybrid", "moe", "mlp")
+"""Layer types that take no mask: they read in order, or look at one position; a hybrid one is given both masks."""
 
 
 def refuse_layer_types(family: str, config: Any) -> None:
@@ -37,6 +37,9 @@ def refuse_for_heads(trunk: Trunk) -> None:
         lacks.append("a rotary embedding")
     if not isinstance(getattr(trunk.final_norm, "weight", None), nn.Parameter):
         lacks.append("a final norm with a gain")
+    kinds = set(getattr(trunk.decoder.config, "layer_types", None) or ATTENTION_KINDS)
+    if not kinds & set(ATTENTION_KINDS):
+        lacks.append("a layer of attention alone")
     if lacks:
         raise UnsupportedModel(
             f"{type(trunk.model).__name__}: these heads copy {', '.join(lacks)} from the trunk, and this family has "

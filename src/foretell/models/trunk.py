@@ -12,16 +12,16 @@ from torch import nn
 from foretell.errors import UnsupportedModel
 from foretell.models import attention
 from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions, final_norm_name
+from foretell.models.recurrent_support import carries_state, recurrent_kind
 from foretell.models.shards import whole
-
-_RECURRENT = ("linear_attention", "mamba", "recurrent", "conv")
 
 
 class Trunk(nn.Module):
     """Wraps a transformers causal LM without changing a weight.
 
-    Raises UnsupportedModel where the family keeps recurrent state (unless ``for_training``: whole texts need no
-    rewind), or where the three steps do not reproduce the model's own logits (checked once, on a few tokens).
+    Raises UnsupportedModel where the family keeps recurrent state that cannot be rewound (unless ``for_training``:
+    whole texts need no rewind), or where the three steps do not reproduce the model's own logits (checked once, on a
+    few tokens).
     """
 
     def __init__(self, model: Any, tokenizer: Any = None, name: str = "", for_training: bool = False) -> None:
@@ -31,7 +31,7 @@ class Trunk(nn.Module):
         self.name = name or getattr(model.config, "_name_or_path", "") or type(model).__name__
         self.config = model.config.get_text_config()
         if not for_training:
-            self._refuse_recurrent()
+            recurrent_kind(model)
         model.set_attn_implementation(attention.NAME)
         self._run = DecoderRunner(model.get_decoder())
         self.model.eval()
@@ -106,12 +106,7 @@ class Trunk(nn.Module):
     @property
     def is_recurrent(self) -> bool:
         """True where layers carry a state from token to token: a row of training data holds one document then."""
-        return bool(self._recurrent_kinds) or bool(getattr(self.model, "_is_stateful", False))
-
-    @property
-    def _recurrent_kinds(self) -> list[str]:
-        kinds = set(getattr(self.config, "layer_types", None) or ())
-        return sorted(kind for kind in kinds if any(word in kind for word in _RECURRENT))
+        return carries_state(self.model)
 
     def embed(self, token_ids_BT: torch.Tensor) -> torch.Tensor:
         """(B, T) token ids -> (B, T, D) input embeddings, the family's scaling included."""
@@ -197,13 +192,6 @@ class Trunk(nn.Module):
                 setattr(config, name, [values[index]])
         config.num_hidden_layers = 1
         return config, index
-
-    def _refuse_recurrent(self) -> None:
-        if self.is_recurrent:
-            raise UnsupportedModel(
-                f"{type(self.model).__name__} keeps recurrent state ({', '.join(self._recurrent_kinds) or 'stateful'}) "
-                "that cannot be cut back to an accepted prefix yet; use a model whose layers are all attention"
-            )
 
     @torch.no_grad()
     def _check_logits(self) -> None:
