@@ -28,9 +28,9 @@ def test_order_rotates_and_every_system_sees_every_prompt(monkeypatch: pytest.Mo
     order: list[tuple[int, int]] = []
     run = EngineSystem.run
 
-    def spy(self: EngineSystem, prompt: list[int], max_tokens: int) -> object:
+    def spy(self: EngineSystem, prompt: list[int], max_tokens: int, label: str) -> object:
         order.append((self.depth, prompt[0]))
-        return run(self, prompt, max_tokens)
+        return run(self, prompt, max_tokens, label)
 
     monkeypatch.setattr(EngineSystem, "run", spy)
     seen: list[tuple[int, int]] = []

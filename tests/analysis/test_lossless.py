@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -86,3 +87,38 @@ def test_a_tie_of_two_does_not_excuse_a_third_or_an_end() -> None:
     assert explain(trunk, prompt, [b], [d], 0, 1).verdict == "BUG"
     ended = explain(trunk, prompt, [b], [], 0, 1)
     assert (ended.verdict, ended.got_token, ended.got_text) == ("BUG", None, "(end)")
+
+
+def test_exact_excuses_nothing() -> None:
+    trunk = script_trunk("ab")
+    [a, b, c] = encode("abc")
+    with torch.no_grad():
+        trunk.output_head.weight[c, a] = 1.0
+    found = explain(trunk, BenchPrompt("x", [a]), [b], [c], 0, 1, exact=True)
+    assert (found.gap, found.limit, found.verdict) == (0.0, 0.0, "BUG")
+
+
+def test_a_batch_is_held_against_single_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of different length and acceptance; then a judge that is wrong only where several rows share a step."""
+    trunk = script_trunk(CYCLE)
+    model = MTPModel(trunk, scripted_heads(trunk, "mixed", wrong_after=encode("dj")))
+    prompts = [BenchPrompt("chat", encode(text)) for text in ("a", "fgh", "x")]
+    report = check_greedy_equality(model, prompts, [0, 2, "auto"][1:], 12, num_nodes=0, batch=2)
+    assert report.passed and report.batch is not None
+    assert (report.batch.num_rows, report.batch.num_texts) == (2, 9)
+    fixed = check_greedy_equality(model, prompts, [2], 12, num_nodes=4, batch=3).batch
+    assert fixed is not None and fixed.num_accepted_tokens == fixed.num_accepted_alone > 0
+
+    right = judge._verdicts
+
+    def wrong_in_batches(rows: Any, drafts: Any, logits: Any) -> list[Verdict]:
+        verdicts = right(rows, drafts, logits)
+        if len(rows) > 1:
+            verdicts[-1].next_token = encode("q")[0]
+        return verdicts
+
+    monkeypatch.setattr(judge, "_verdicts", wrong_in_batches)
+    report = check_greedy_equality(model, prompts, [1], 6, batch=3)
+    assert report.differences == [] and not report.passed
+    assert report.batch is not None and {d.batch for d in report.batch.differences} == {3}
+    assert report.batch.differences[0].got_text == "q"

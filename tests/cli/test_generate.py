@@ -127,3 +127,104 @@ def test_drafters_that_do_not_fit(
 def test_heads_that_another_drafter_leaves_unused_are_pointed_out(run: Any, folders: Path) -> None:
     ran = run("generate", folders / "cycle", "a", "--heads", folders / "right", "--drafter", "ngram", "--max-tokens", 3)
     assert ran.code == 0 and "--drafter ngram leaves them unused" in ran.err
+
+
+def test_depth_auto(run: Any, folders: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    line = ("generate", folders / "cycle", "a", "--max-tokens", 40)
+    plain = run(*line).out
+    ran = run(*line, "--heads", folders / "right", "--depth", "auto", "--json", out)
+    found = json.loads(out.read_text())
+    assert ran.code == 0 and ran.out == plain and found["depth"] == "auto"
+    assert found["stats"]["num_accepted_tokens"] > 0  # the policy's first steps draft in any case
+    ran = run(*line, "--depth", "auto")
+    assert ran.code == 0 and ran.out == plain and "auto is plain decoding" in ran.err
+
+
+def test_a_tree(run: Any, folders: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    line = ("generate", folders / "random", "hello", "--heads", folders / "noise", "--max-tokens", 12)
+    plain = run(*line, "--depth", 0)
+    ran = run(*line, "--depth", 2, "--nodes", 6, "--json", out)
+    found = json.loads(out.read_text())
+    assert ran.code == 0 and ran.out == plain.out and found["num_nodes"] == 6
+    most = max(found["stats"]["num_draft_tokens_per_pos"])
+    assert found["stats"]["num_draft_tokens"] > 2 * most  # more nodes than a chain of two has
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--heads", "right", "--nodes", 3), ["--nodes: 3 nodes at depth 3", "at least 4"]),
+        (("--heads", "right", "--nodes", 4, "--depth", 0), ["--nodes", "depth 0", "a depth of at least 1"]),
+        (("--heads", "right", "--nodes", 4, "--depth", "auto"), ["--nodes", "auto drafts chains"]),
+        (("--drafter", "ngram", "--nodes", 4), ["--nodes", "look-up"]),
+        (("--heads", "right", "--nodes", 5, "--exact"), ["--nodes", "exact"]),
+        (("--heads", "right", "--depth", 8, "--exact"), ["--exact", "at most 7"]),
+        (("--params", "logprobs=2"), ["--params logprobs", "--json FILE"]),
+        (("--params", 'logit_bias={"9999": 1}'), ["--params logit_bias", "9999 is not a token"]),
+        (("--params", "regex=("), ["--params regex", "cannot be compiled"]),
+    ],
+)
+def test_what_does_not_fit(run: Any, folders: Path, given: tuple[object, ...], words: list[str]) -> None:
+    ran = run("generate", folders / "cycle", "a", *(folders / g if g == "right" else g for g in given))
+    assert (ran.code, ran.out) == (2, "") and ran.err.splitlines()[-1].startswith("error: ")
+    for word in words:
+        assert word in ran.err.splitlines()[-1]
+
+
+def test_exact_gives_the_same_text(run: Any, folders: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    line = ("generate", folders / "random", "hello", "--max-tokens", 12, "--exact", "--json", out)
+    plain = run(*line)
+    drafted = run(*line, "--heads", folders / "noise", "--depth", 3)
+    found = json.loads(out.read_text())
+    assert drafted.code == 0 and drafted.out == plain.out
+    assert found["exact"] and found["stats"]["num_draft_tokens"] > 0
+
+
+def test_rules_change_the_text_and_drafts_do_not(run: Any, folders: Path) -> None:
+    line = ("generate", folders / "random", "a", "--heads", folders / "noise", "--max-tokens", 30)
+    for pair in ("repetition_penalty=2", "frequency_penalty=1.5", "json_object=true", 'logit_bias={"70": 100}'):
+        plain, drafted = (run(*line, "--depth", depth, "--params", pair) for depth in (0, 3))
+        assert plain.code == drafted.code == 0
+        assert plain.out == drafted.out != run(*line).out
+
+
+def test_several_completions(run: Any, folders: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    line = ("generate", folders / "random", "hello", "--max-tokens", 6, "--temperature", 1, "--seed", 5, "--json", out)
+    run(*line)
+    first = json.loads(out.read_text())
+    assert "completions" not in first
+    ran = run(*line, "--params", "n=3")
+    found = json.loads(out.read_text())
+    texts = [done["text"] for done in found["completions"]]
+    assert ran.out == "".join(f"--- {i} of 3 ---\n{text}\n" for i, text in enumerate(texts, start=1))
+    num_tokens = sum(len(done["token_ids"]) for done in found["completions"])
+    assert f"{num_tokens} tokens |" in ran.err and len(set(texts)) == 3
+    assert found["text"] == texts[0] == first["text"] and found["token_ids"] == first["token_ids"]
+
+
+def test_logprobs_go_to_the_json_file(run: Any, folders: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    line = ("generate", folders / "cycle", "ab", "--heads", folders / "right", "--max-tokens", 6, "--json", out)
+    ran = run(*line, "--params", "logprobs=2", "--params", "prompt_logprobs=0")
+    found = json.loads(out.read_text())
+    assert ran.out == "cdefgh\n"
+    assert [entry["token"] for entry in found["logprobs"]] == list("cdefgh")
+    for entry in found["logprobs"]:
+        assert [len(entry["top"]), entry["top"][0]["token"], entry["top"][0]["logprob"]] == [
+            2,
+            entry["token"],
+            entry["logprob"],
+        ]
+        assert -0.01 < entry["logprob"] < 0
+    assert found["prompt_logprobs"][0] is None and found["prompt_logprobs"][1]["token"] == "b"
+    assert run(*line).code == 0 and "logprobs" not in json.loads(out.read_text())
+
+
+def test_a_lossy_option_says_so(run: Any, folders: Path) -> None:
+    line = ("generate", folders / "random", "hello", "--max-tokens", 4, "--temperature", 1)
+    ran = run(*line, "--params", "typical_acceptance=0.2", "--heads", folders / "noise")
+    assert ran.code == 0 and "LOSSY" in ran.err

@@ -12,19 +12,21 @@ from foretell.cli.main import app
 from foretell.errors import CheckpointError
 
 OPTIONS = {
-    "bench": "depths draft-model drafter dtype heads json max-tokens num-prompts prompts reference repeats",
+    "bench": "batch depths draft-model drafter dtype heads json max-tokens nodes num-prompts prompts "
+    "reference repeats",
     "demo": "depth dtype heads json max-tokens model num-prompts prompts",
     "distill": "batch dtype json limit max-tokens min-p seed temperature top-k top-p",
-    "generate": "chat depth draft-model drafter dtype heads json max-tokens min-p seed stop temperature top-k top-p",
+    "generate": "chat depth draft-model drafter dtype exact heads json max-tokens nodes params seed stop temperature",
     "inspect": "json",
     "probe": "data dtype heads json max-records",
     "train": "json overwrite resume",
-    "verify": "depths draft-model drafter dtype heads json max-tokens num-prompts prompts samples sampling",
+    "verify": "batch depths draft-model drafter dtype exact heads json max-tokens nodes num-prompts prompts samples "
+    "sampling",
 }
 
 
 def test_options_are_frozen() -> None:
-    """A new option is a decision: change this table with it, and keep to twelve a command."""
+    """A new option is a decision: change this table with it, and keep to fourteen a command."""
     commands = [name for name in app if not name.startswith("-")]
     found = {name: app[name].assemble_argument_collection() for name in commands}
     names = {
@@ -74,7 +76,14 @@ def test_a_mistyped_model_is_found_before_anything_heavy_is_imported() -> None:
         ("generate m hi there", 2, ['"there"', "quotes"]),
         ("generate m", 2, ["PROMPT"]),
         ("generate m hi --temperature -1", 2, ["--temperature", "-1", "0 (greedy) to 100"]),
-        ("generate m hi --top-p nan", 2, ["--top-p", "nan"]),
+        ("generate m hi --temperature nan", 2, ["--temperature", "nan"]),
+        ("generate m hi --params top_p=nan", 2, ["--params top_p", "nan", "above 0"]),
+        ("generate m hi --top-p 0.9", 2, ["--top-p", "--params top_p=VALUE"]),
+        ("verify m --top-p 0.9", 2, ["Unknown option: --top-p"]),
+        ("generate m hi --nodes 1", 2, ["--nodes", '"1"', ">= 2"]),
+        ("verify m --batch 1 --prompts {prompts}", 2, ["--batch", '"1"', ">= 2"]),
+        ("verify --sampling --nodes 4", 2, ["MODEL", "--nodes"]),
+        ("verify m --depths 1,two --prompts {prompts}", 2, ["--depths", "1,two", "auto"]),
         ("generate m hi --max-tokens 0", 2, ["--max-tokens", '"0"', ">= 1"]),
         ("bench m --depths 1,-2 --prompts {prompts}", 2, ["--depths", "1,-2", "0,1,2,3"]),
         ("bench m --repeats 0", 2, ["--repeats", '"0"']),

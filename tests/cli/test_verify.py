@@ -59,3 +59,54 @@ def test_other_drafters(run: Any, folders: Path, prompts: Path) -> None:
     for kind in ("ngram", "model"):
         ran = run("verify", "--sampling", "--samples", 500, "--drafter", kind)
         assert ran.code == 0 and "acceptance 0." in ran.out
+
+
+def test_trees_batches_and_exact(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    ran = run(*line(folders, prompts), "--nodes", 4, "--batch", 2, "--json", out)
+    assert ran.code == 0 and ran.out.endswith("PASSED\n")
+    assert "greedy: 9 of 9 texts equal to depth 0" in ran.out and "depths 1, 2, 3, trees of 4 nodes" in ran.out
+    assert "batch of 2: 12 of 12 texts equal to their single runs (depths 0, 1, 2, 3" in ran.out
+    found = json.loads(out.read_text())["greedy"]
+    assert (found["num_nodes"], found["exact"], found["batch"]["num_rows"]) == (4, False, 2)
+    assert found["batch"]["num_accepted_tokens"] == found["batch"]["num_accepted_alone"]
+
+
+def test_exact_in_a_batch(run: Any, folders: Path, prompts: Path) -> None:
+    ran = run(*line(folders, prompts), "--exact", "--batch", 3, "--depths", "1,auto")
+    assert ran.code == 0 and "greedy, exact: 6 of 6 texts" in ran.out and "batch of 3: 9 of 9 texts" in ran.out
+
+
+def test_exact_excuses_nothing(run: Any, folders: Path, prompts: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A judge that takes the second-best token of a tie is a near tie to the eye, and a failure to --exact."""
+    right = judge.verify_greedy
+
+    def off_by_one(draft: Draft, argmax_ids: Sequence[int]) -> Verdict:
+        verdict = right(draft, argmax_ids)
+        return Verdict(verdict.path, verdict.next_token ^ 1, False) if len(draft) else verdict
+
+    monkeypatch.setattr(judge, "verify_greedy", off_by_one)
+    monkeypatch.setattr("foretell.analysis.lossless.near_tie_gap", lambda dtype, best: 1e9)
+    excused = run(*line(folders, prompts), "--depths", 1)
+    assert excused.code == 0 and "near tie: prompt 0" in excused.out
+    ran = run(*line(folders, prompts), "--depths", 1, "--exact")
+    assert ran.code == 1 and "BUG: prompt 0" in ran.out and "exact: nothing is excused" in ran.out
+
+
+def test_depth_auto(run: Any, folders: Path, prompts: Path) -> None:
+    ran = run(*line(folders, prompts), "--depths", "2,auto")
+    assert ran.code == 0 and "6 of 6 texts" in ran.out and "depths 2, auto" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        (("--nodes", 3, "--depths", "1,3"), ["--nodes: 3 nodes at depth 3", "at least 4"]),
+        (("--nodes", 4, "--depths", "auto"), ["--nodes", "auto drafts chains"]),
+        (("--exact", "--depths", "8"), ["--exact", "at most 7"]),
+        (("--exact", "--nodes", 5), ["--nodes", "exact"]),
+    ],
+)
+def test_what_does_not_fit(run: Any, folders: Path, prompts: Path, given: tuple[object, ...], words: list[str]) -> None:
+    ran = run(*line(folders, prompts), *given)
+    assert (ran.code, ran.out) == (2, "") and all(word in ran.err.splitlines()[-1] for word in words)

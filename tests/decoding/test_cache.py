@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from foretell.config import SamplingParams
-from foretell.decoding import drafter_config
+from foretell.decoding import heads_drafter
 from foretell.decoding.blocks import BLOCK_SIZE, FULL, BlockTable, OutOfBlocks
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafter import Shape
@@ -312,7 +312,7 @@ def check_drafts(
     plain = Engine(model, len(prompts)).generate(prompts, each)
     monkeypatch.setattr(CheckedDrafter, "texts", {tuple(c.prompt_token_ids): c.token_ids for c in plain}, raising=False)
     monkeypatch.setattr(CheckedDrafter, "num_compared", 0, raising=False)
-    monkeypatch.setattr(drafter_config, "HeadsDrafter", CheckedDrafter)
+    monkeypatch.setattr(heads_drafter, "HeadsDrafter", CheckedDrafter)
     done = Engine(model, max_batch).generate(prompts, each, depth=depth, num_nodes=num_nodes)
     assert [c.token_ids for c in done] == [c.token_ids for c in plain]
     assert CheckedDrafter.num_compared == sum(c.stats.num_drafts for c in done) > len(prompts)

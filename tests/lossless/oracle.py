@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from foretell.decoding import drafter_config
+from foretell.decoding import heads_drafter
 from foretell.decoding.drafters import HeadsDrafter
 from foretell.decoding.parallel_drafter import ParallelDrafter
 from foretell.models.trunk import Trunk
@@ -47,7 +47,7 @@ def script_drafts(monkeypatch: pytest.MonkeyPatch, texts: Iterable[Completion], 
                         draft.token_ids[node] = (text[index] + 1) % self.heads.trunk.vocab_size
 
     for drafter in (HeadsDrafter, ParallelDrafter):
-        monkeypatch.setattr(drafter_config, drafter.__name__, type(drafter.__name__, (Scripted, drafter), {}))
+        monkeypatch.setattr(heads_drafter, drafter.__name__, type(drafter.__name__, (Scripted, drafter), {}))
 
 
 def assert_same_text(trunk: Trunk, prompt: list[int], expected: list[int], got: list[int]) -> None:

@@ -1,107 +1,123 @@
 """Bench: all systems on the same prompts in one alternating run, so that every speed-up is a paired ratio.
 
-For each repeat and prompt, every system decodes the prompt once, and the order is rotated each time: a machine that
-slows down for a while slows all of them down.
+For each repeat and prompt, every system decodes the prompt once, and the order is rotated each time.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from foretell.analysis.lossless import Difference, explain
-from foretell.analysis.summary import Record, RunSummary, best_run, summarise
-from foretell.analysis.systems import EngineSystem, TransformersSystem
+from foretell.analysis.bench_report import BenchReport, ColdStart, first_texts, unequal_texts
+from foretell.analysis.lossless import explain
+from foretell.analysis.records import Record, Setting, turns
+from foretell.analysis.step_costs import StepCosts
+from foretell.analysis.summary import summarise
+from foretell.analysis.systems import EngineSystem, Sample, TransformersSystem
 from foretell.analysis.texts import BenchPrompt
 from foretell.decoding.drafter_config import DrafterConfig
+from foretell.decoding.engine import Depth
+from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 
 _WARM_UP_TOKENS = 8
 
 
-@dataclass
-class BenchReport:
-    """Summaries per system, depth and domain ("all" first), and every output of ours that was not depth 0's.
-
-    ``num_reference_differences``: prompts where transformers wrote something else than depth 0.
-    """
-
-    runs: list[RunSummary]
-    differences: list[Difference]
-    num_reference_differences: int
-    records: list[Record] = field(repr=False)
-
-    @property
-    def best_depth(self) -> int:
-        """Depth with the highest median speed-up over all prompts; 0 where drafting loses."""
-        return best_run(self.runs).depth
-
-    @property
-    def passed(self) -> bool:
-        """True where every difference is a near tie."""
-        return all(d.verdict == "near tie" for d in self.differences)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for a bench file (the caller adds ``environment``)."""
-        return {
-            "runs": [run.as_dict() for run in self.runs],
-            "best_depth": self.best_depth,
-            "differences": [asdict(difference) for difference in self.differences],
-            "num_reference_differences": self.num_reference_differences,
-        }
-
-
 def run_bench(
     model: MTPModel,
     prompts: Sequence[BenchPrompt],
-    depths: Sequence[int],
+    depths: Sequence[Depth],
     max_tokens: int,
     repeats: int = 1,
     reference: TransformersSystem | None = None,
     on_progress: Callable[[int, int], None] | None = None,
     drafter: DrafterConfig | None = None,
+    nodes: Sequence[int] = (),
+    costs: StepCosts | None = None,
 ) -> BenchReport:
-    """Measure every depth (0 is always among them) and the reference. ``on_progress(num_done, num_total)``.
+    """Measure every depth (0 is always among them) and the reference, one prompt at a time and without prefill.
 
-    ``drafter`` as for Engine.
+    ``drafter`` as for Engine. ``nodes``: see ``settings_of``. ``costs`` collects what steps cost.
+    ``on_progress(num_done, num_total)``. A few tokens warm every system up; where "auto" is among the depths, the whole
+    first prompt, and what the policy's first text gave is reported as its cold start.
     """
+    settings = settings_of(model, depths, nodes, drafter)
     systems: list[EngineSystem | TransformersSystem] = [
-        EngineSystem(model, depth, drafter) for depth in sorted({0, *depths})
+        EngineSystem(model, setting.depth, drafter, setting.num_nodes, costs) for setting in settings
     ]
     if reference is not None:
         systems.append(reference)
+    first = prompts[0]
+    num_warm = max_tokens if "auto" in depths else min(max_tokens, _WARM_UP_TOKENS)
+    warm_up: dict[Setting, Sample] = {}
     for system in systems:
-        system.run(prompts[0].token_ids, min(max_tokens, _WARM_UP_TOKENS))
-    records: list[Record] = []
+        warm_up[system.setting] = system.run(first.token_ids, num_warm, first.domain)
+    records: list[Record[Sample]] = []
     num_total = len(prompts) * repeats * len(systems)
-    for repeat in range(repeats):
-        for index, prompt in enumerate(prompts):
-            shift = (repeat + index) % len(systems)
-            for system in systems[shift:] + systems[:shift]:
-                sample = system.run(prompt.token_ids, max_tokens)
-                records.append(Record(system.name, system.depth, index, repeat, prompt.domain, sample))
-                if on_progress:
-                    on_progress(len(records), num_total)
+    for repeat, index, system in turns(systems, len(prompts), repeats):
+        prompt, setting = prompts[index], system.setting
+        sample = system.run(prompt.token_ids, max_tokens, prompt.domain)
+        records.append(Record(setting.system, setting.depth, index, repeat, prompt.domain, sample, setting.num_nodes))
+        if on_progress:
+            on_progress(len(records), num_total)
+    return make_report(model, prompts, records, drafter, 1, ColdStart.of(warm_up, f"{first.domain}, 1 prompt", [0]))
+
+
+def settings_of(
+    model: MTPModel, depths: Sequence[Depth], nodes: Sequence[int], drafter: DrafterConfig | None
+) -> list[Setting]:
+    """What is measured: depth 0, every depth as a chain, and for each of ``nodes`` a tree of so many nodes at every
+    depth below it; beside it the chain that drafts as many, or as many as the drafter can.
+
+    Raises UsageError where a number of nodes makes no tree.
+    """
+    config = DrafterConfig.resolve(drafter, model)
+    limit = None if config is None else config.max_depth(model)
+    chains = {0, *[depth for depth in depths if depth != "auto"]}
+    trees = [Setting("foretell", depth, n) for n in dict.fromkeys(nodes) for depth in chains if 0 < depth < n]
+    if nodes and config is not None and config.kind == "ngram":
+        raise UsageError("look-up (ngram) drafts chains; leave the nodes out, or give another drafter")
+    for n in nodes:
+        if not any(tree.num_nodes == n for tree in trees):
+            at = ", ".join(map(str, sorted(chains)))
+            raise UsageError(
+                f"{n} nodes at depths {at} are no tree, which has more nodes than it is deep; give a depth from 1 to "
+                f"{max(1, n - 1)} and at least 2 nodes"
+            )
+    chains |= {n if limit is None else min(n, limit) for n in nodes}
+    auto = [Setting("foretell", "auto")] if "auto" in depths else []
+    return sorted([*[Setting("foretell", depth) for depth in chains], *trees, *auto], key=lambda s: s.order)
+
+
+def make_report(
+    model: MTPModel,
+    prompts: Sequence[BenchPrompt],
+    records: Sequence[Record[Any]],
+    drafter: DrafterConfig | None,
+    batch: int,
+    cold_start: ColdStart | None,
+    groups: Sequence[Sequence[int]] | None = None,
+    notes: Sequence[str] = (),
+) -> BenchReport:
+    """Summaries, and every text that is not depth 0's, explained. ``groups``: the prompts of each record's group."""
+    members = [[index] for index in range(len(prompts))] if groups is None else groups
+    plain = first_texts([r for r in records if r.is_plain], members)
+    unequal = unequal_texts(records, members, plain)
+    explained = [
+        explain(model.trunk, prompts[index], plain[index], text, index, setting.depth, batch)
+        for (setting, index), text in unequal.items()
+        if setting.system == "foretell"
+    ]
+    other = [setting.system for setting, _ in unequal if setting.system != "foretell"]
     config = DrafterConfig.resolve(drafter, model)
     dtype = str(model.trunk.dtype).removeprefix("torch.")
-    differing = _differing(records)
-    plain = {r.prompt: r.sample.token_ids for r in records if r.is_plain}
-    explained = [
-        explain(model.trunk, prompts[r.prompt], plain[r.prompt], r.sample.token_ids, r.prompt, r.depth)
-        for r in differing
-        if r.system == "foretell"
-    ]
     return BenchReport(
-        summarise(records, dtype, None if config is None else config.kind),
+        summarise(records, dtype, None if config is None else config.kind, batch),
         explained,
-        len(differing) - len(explained),
-        records,
+        {system: other.count(system) for system in dict.fromkeys(r.system for r in records) if system != "foretell"},
+        list(records),
+        batch,
+        cold_start,
+        plain,
+        list(notes),
     )
-
-
-def _differing(records: Sequence[Record]) -> list[Record]:
-    """One record for every system, depth and prompt whose ids are not depth 0's."""
-    plain = {r.prompt: r.sample.token_ids for r in records if r.is_plain}
-    found = {(r.system, r.depth, r.prompt): r for r in reversed(records) if r.sample.token_ids != plain[r.prompt]}
-    return [found[key] for key in sorted(found)]

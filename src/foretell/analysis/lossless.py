@@ -1,46 +1,38 @@
 """Greedy equality: every depth must give the token ids of depth 0, and a difference is explained or called a bug.
 
-Two passes of different width may round differently, so where the trunk's two best tokens nearly tie, either may win.
-That is the only excuse, and it is checked: a plain pass over the text before it gives the state anew; its logits are
-projected from it in fp32. Both tokens must lie within ``near_tie_gap`` of the best one: 1e-4 in fp32; in a 16-bit type
-0.05, or two steps of that type at the best logit where that is more (bf16 logits from 8 to 16 lie 1/16 apart).
+Two passes of different width may round differently, so where the trunk's two best tokens nearly tie (`near_tie`),
+either may win. That is the only excuse, and it is checked: both tokens must lie near the best one. An exact engine has
+no excuse at all. A batch is checked against the single runs of its rows in the same way.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-import torch
-
+from foretell.analysis.near_tie import near_tie_gap as near_tie_gap
+from foretell.analysis.near_tie import next_logits as next_logits
 from foretell.analysis.texts import BenchPrompt, first_difference
 from foretell.config import SamplingParams
 from foretell.decoding.drafter_config import DrafterConfig
-from foretell.decoding.engine import Engine
+from foretell.decoding.engine import Depth, Engine
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
-
-NEAR_TIE_GAP_FP32 = 1e-4
-NEAR_TIE_GAP_HALF = 0.05
-"""Logit gaps below which two tokens nearly tie, in fp32 (and wider) and, at the least, in 16-bit types."""
-_NUM_STEPS = 2
-"""Steps (ulp) of a 16-bit type that are excused: either logit may have been rounded up or down."""
-_NUM_ROWS = 8192
-"""Rows of the output head that are widened at a time."""
+from foretell.types import Completion
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Where a text first leaves depth 0's. ``position`` counts output tokens from 0; a token is None past a text's end.
+    """Where a text first leaves the one it should be: depth 0's, or in a ``batch`` of several rows its single run's.
 
-    ``gap``: best minus second-best logit of depth 0 there, projected in fp32; ``limit``: smaller gaps are excused.
+    ``position`` counts output tokens from 0; a token is None past a text's end. ``gap``: best minus second-best logit
+    there, projected in fp32; ``limit``: smaller gaps are excused.
     """
 
     prompt: int
     domain: str
-    depth: int
+    depth: Depth
     position: int
     expected_token: int | None
     got_token: int | None
@@ -49,23 +41,39 @@ class Difference:
     gap: float
     limit: float
     verdict: Literal["near tie", "BUG"]
+    batch: int = 1
+
+
+@dataclass
+class BatchReport:
+    """All prompts through one engine of ``num_rows`` rows, against their single runs at the same depths."""
+
+    num_rows: int
+    num_texts: int = 0
+    num_accepted_tokens: int = 0
+    num_accepted_alone: int = 0
+    differences: list[Difference] = field(default_factory=list)
 
 
 @dataclass
 class EqualityReport:
-    """``num_texts`` counts (prompt, depth) pairs compared."""
+    """``num_texts`` counts (prompt, depth) pairs compared with depth 0; ``batch`` is the second comparison."""
 
-    depths: list[int]
+    depths: list[Depth]
+    num_nodes: int = 0
+    exact: bool = False
     num_prompts: int = 0
     num_texts: int = 0
     num_tokens: int = 0
     num_accepted_tokens: int = 0
     differences: list[Difference] = field(default_factory=list)
+    batch: BatchReport | None = None
 
     @property
     def passed(self) -> bool:
-        """True where every difference is a near tie."""
-        return all(d.verdict == "near tie" for d in self.differences)
+        """True where every difference is a near tie; exact: where there is none."""
+        found = self.differences + (self.batch.differences if self.batch else [])
+        return not found if self.exact else all(d.verdict == "near tie" for d in found)
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -75,67 +83,95 @@ class EqualityReport:
 def check_greedy_equality(
     model: MTPModel,
     prompts: Sequence[BenchPrompt],
-    depths: Sequence[int],
+    depths: Sequence[Depth],
     max_tokens: int,
     on_progress: Callable[[int, int], None] | None = None,
     drafter: DrafterConfig | None = None,
+    num_nodes: int = 0,
+    exact: bool = False,
+    batch: int | None = None,
 ) -> EqualityReport:
     """Decode every prompt at depth 0 and at each of ``depths``. ``on_progress(num_done, num_total)`` counts prompts.
 
-    ``drafter`` as for Engine.
+    ``drafter`` and ``exact`` as for Engine, ``num_nodes`` as for its ``generate``. ``batch``: decode all prompts at
+    depth 0 and at each depth together too, so many rows at a time.
     """
-    report = EqualityReport(list(depths))
+    report = EqualityReport(list(depths), num_nodes, exact)
     params = SamplingParams(max_tokens=max_tokens)
-    engine = Engine(model, drafter=drafter)
+    engine = Engine(model, drafter=drafter, exact=exact)
+    singles: dict[Depth, list[Completion]] = {depth: [] for depth in (0, *depths)}
     for index, prompt in enumerate(prompts):
-        [plain] = engine.generate([prompt.token_ids], params, depth=0)
+        for depth, done in singles.items():
+            done += engine.generate([prompt.token_ids], params, depth, num_nodes=num_nodes if depth else 0)
+        plain = singles[0][index].token_ids
         report.num_prompts += 1
-        report.num_tokens += len(plain.token_ids)
+        report.num_tokens += len(plain)
         for depth in depths:
-            [done] = engine.generate([prompt.token_ids], params, depth=depth)
+            done_alone = singles[depth][index]
             report.num_texts += 1
-            report.num_accepted_tokens += done.stats.num_accepted_tokens
-            position = first_difference(plain.token_ids, done.token_ids)
-            if position is not None:
+            report.num_accepted_tokens += done_alone.stats.num_accepted_tokens
+            if first_difference(plain, done_alone.token_ids) is not None:
                 report.differences.append(
-                    explain(model.trunk, prompt, plain.token_ids, done.token_ids, prompt_index=index, depth=depth)
+                    explain(model.trunk, prompt, plain, done_alone.token_ids, index, depth, exact=exact)
                 )
         if on_progress:
             on_progress(index + 1, len(prompts))
+    if batch is not None:
+        rows = Engine(model, batch, drafter, exact=exact)
+        report.batch = _check_batch(rows, prompts, singles, params, num_nodes)
     return report
 
 
-def near_tie_gap(dtype: torch.dtype, best_logit: float) -> float:
-    """The gap below which a difference is excused for this type, where ``best_logit`` is the largest logit."""
-    if dtype in (torch.float32, torch.float64):
-        return NEAR_TIE_GAP_FP32
-    step = torch.finfo(dtype).eps * 2.0 ** math.floor(math.log2(abs(best_logit))) if best_logit else 0.0
-    return max(NEAR_TIE_GAP_HALF, _NUM_STEPS * step)
-
-
-@torch.inference_mode()
-def next_logits(trunk: Trunk, token_ids: list[int]) -> torch.Tensor:
-    """Logits (V,) after ``token_ids`` by one plain pass without a cache, projected in float32 or wider.
-
-    In bf16 the projection alone would round two tokens onto one value, or a step apart, and hide how near they are.
-    """
-    ids_BT = torch.tensor([token_ids], device=trunk.device)
-    states = trunk.text_states(ids_BT, torch.zeros_like(ids_BT))
-    state_D, head = states.post_BTD[0, -1], trunk.output_head
-    wide = torch.promote_types(state_D.dtype, torch.float32)
-    logits_V = torch.cat([rows.to(wide) @ state_D.to(wide) for rows in head.weight.split(_NUM_ROWS)])
-    return trunk.scale_logits(logits_V if head.bias is None else logits_V + head.bias)
+def _check_batch(
+    engine: Engine,
+    prompts: Sequence[BenchPrompt],
+    singles: dict[Depth, list[Completion]],
+    params: SamplingParams,
+    num_nodes: int,
+) -> BatchReport:
+    """All prompts at once, at every depth of ``singles``, against these."""
+    report = BatchReport(engine.max_batch)
+    for depth, alone in singles.items():
+        done = engine.generate([p.token_ids for p in prompts], params, depth, num_nodes=num_nodes if depth else 0)
+        for index, (prompt, expected, got) in enumerate(zip(prompts, alone, done, strict=True)):
+            report.num_texts += 1
+            report.num_accepted_alone += expected.stats.num_accepted_tokens
+            report.num_accepted_tokens += got.stats.num_accepted_tokens
+            if first_difference(expected.token_ids, got.token_ids) is not None:
+                report.differences.append(
+                    explain(
+                        engine.model.trunk,
+                        prompt,
+                        expected.token_ids,
+                        got.token_ids,
+                        index,
+                        depth,
+                        engine.max_batch,
+                        engine.exact,
+                    )
+                )
+    return report
 
 
 def explain(
-    trunk: Trunk, prompt: BenchPrompt, expected: list[int], got: list[int], prompt_index: int, depth: int
+    trunk: Trunk,
+    prompt: BenchPrompt,
+    expected: list[int],
+    got: list[int],
+    prompt_index: int,
+    depth: Depth,
+    batch: int = 1,
+    exact: bool = False,
 ) -> Difference:
-    """Judge the first difference between depth 0's output and another's; the two must differ."""
+    """Judge the first difference between the output that was right and another's; the two must differ.
+
+    ``exact``: nothing is excused.
+    """
     position = first_difference(expected, got)
     assert position is not None
     logits_V = next_logits(trunk, prompt.token_ids + expected[:position])
     best, second = logits_V.topk(2).values.tolist()
-    limit = near_tie_gap(trunk.dtype, best)
+    limit = 0.0 if exact else near_tie_gap(trunk.dtype, best)
     tokens = [ids[position] if position < len(ids) else None for ids in (expected, got)]
     # Both tokens must be near the top: a third one is not excused by a tie between two others.
     excused = all(t is not None and best - logits_V[t].item() < limit for t in tokens)
@@ -151,6 +187,7 @@ def explain(
         gap=best - second,
         limit=limit,
         verdict="near tie" if excused else "BUG",
+        batch=batch,
     )
 
 

@@ -1,19 +1,21 @@
-"""Systems a bench compares: the engine at one depth, and transformers' own generate. Each times decoding alone."""
+"""Systems a bench compares on one prompt at a time: the engine, and transformers' generate; decoding alone is timed."""
 
 from __future__ import annotations
 
 import copy
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from transformers import GenerationConfig
 from transformers.generation.streamers import BaseStreamer
 
+from foretell.analysis.records import Setting
+from foretell.analysis.step_costs import StepCosts
 from foretell.config import SamplingParams
 from foretell.decoding.drafter_config import DrafterConfig
-from foretell.decoding.engine import Engine
+from foretell.decoding.engine import Depth, Engine
 from foretell.decoding.step import StepTimes
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
@@ -32,11 +34,23 @@ class Sample:
     times: StepTimes
     completion: Completion | None = None
     drafter_num_bytes: int = 0
+    prefill_s: float = 0.0
+
+    @property
+    def texts(self) -> list[list[int]]:
+        """The one output."""
+        return [self.token_ids]
 
     @property
     def decode_tokens_per_s(self) -> float | None:
         """Tokens after the first over the seconds they took; None where there are none."""
         return (len(self.token_ids) - 1) / self.decode_s if len(self.token_ids) > 1 and self.decode_s > 0 else None
+
+    @property
+    def request_tokens_per_s(self) -> list[float]:
+        """The same: there is one request."""
+        rate = self.decode_tokens_per_s
+        return [] if rate is None else [rate]
 
     @property
     def stats(self) -> AcceptanceStats:
@@ -45,58 +59,92 @@ class Sample:
 
 
 class EngineSystem:
-    """Our decode step at one depth."""
+    """Our decode step at one depth, or at what the policy finds best.
 
-    name = "foretell"
+    It keeps its engine, and with it what a policy learns, from prompt to prompt; no prompt reuses what was computed for
+    an earlier one. The policy is told each prompt's domain as its request class.
+    """
 
-    def __init__(self, model: MTPModel, depth: int, drafter: DrafterConfig | None = None) -> None:
+    def __init__(
+        self,
+        model: MTPModel,
+        depth: Depth,
+        drafter: DrafterConfig | None = None,
+        num_nodes: int = 0,
+        costs: StepCosts | None = None,
+    ) -> None:
         self.depth = depth
-        self._model = model
-        self._drafter = drafter
-        Engine(model, drafter=drafter).check_depth(depth)
+        self.setting = Setting("foretell", depth, num_nodes)
+        self._engine = Engine(model, drafter=drafter, reuse_prefixes=False)
+        self._engine.check_depth(depth, num_nodes)
+        if costs is not None:
+            costs.watch(self._engine)
 
-    def run(self, prompt_token_ids: list[int], max_tokens: int) -> Sample:
+    def run(self, prompt_token_ids: list[int], max_tokens: int, label: str = "") -> Sample:
         """Greedy; the first step, which reads the prompt, is not in the times."""
-        engine = Engine(self._model, drafter=self._drafter)
-        [done] = engine.generate([prompt_token_ids], SamplingParams(max_tokens=max_tokens), depth=self.depth)
-        times = engine.decode_times
-        return Sample(
-            done.token_ids, times.draft_s + times.verify_s + times.other_s, times, done, engine.drafter_num_bytes
-        )
+        engine, params = self._engine, SamplingParams(max_tokens=max_tokens)
+        before = replace(engine.decode_times)
+        [done] = engine.generate([prompt_token_ids], params, self.depth, num_nodes=self.setting.num_nodes, label=label)
+        times = times_since(engine.decode_times, before)
+        return Sample(done.token_ids, times.total_s, times, done, engine.drafter_num_bytes)
 
 
 class TransformersSystem:
-    """``generate()`` of transformers on the same weight tensors, greedy.
+    """``generate()`` of transformers on the same weight tensors, greedy."""
 
-    Its layers are a copy of the trunk's, with ordinary linear ones where those are packed.
-    """
-
-    name = "transformers"
-    depth = 0
+    setting = Setting("transformers", 0)
 
     def __init__(self, trunk: Trunk) -> None:
-        self._model: Any = copy.deepcopy(trunk.model, {id(p): p for p in trunk.model.parameters()})
-        for module in self._model.modules():
-            module._forward_pre_hooks.clear()  # the trunk's own listener
-        self._model.set_attn_implementation("sdpa")
-        self._eos_token_ids = sorted(trunk.eos_token_ids)
+        self._model = plain_copy(trunk)
+        self._config = greedy_config(trunk)
 
     @torch.inference_mode()
-    def run(self, prompt_token_ids: list[int], max_tokens: int) -> Sample:
+    def run(self, prompt_token_ids: list[int], max_tokens: int, label: str = "") -> Sample:
         """A streamer notes when each token arrives, so that prefill is left out here too."""
-        config = GenerationConfig(
-            max_new_tokens=max_tokens,
-            do_sample=False,
-            eos_token_id=self._eos_token_ids or None,
-            pad_token_id=self._eos_token_ids[0] if self._eos_token_ids else 0,
-        )
         clock = _Clock()
         input_ids = torch.tensor([prompt_token_ids], device=self._model.device)
-        mask = torch.ones_like(input_ids)
-        output = self._model.generate(input_ids, attention_mask=mask, generation_config=config, streamer=clock)
+        output = self._model.generate(
+            input_ids,
+            attention_mask=torch.ones_like(input_ids),
+            generation_config=self._config,
+            max_new_tokens=max_tokens,
+            streamer=clock,
+        )
         token_ids = output[0, len(prompt_token_ids) :].tolist()
         arrivals = clock.arrivals_s[1:]  # the first is the prompt itself
         return Sample(token_ids, arrivals[-1] - arrivals[0], StepTimes())
+
+
+def plain_copy(trunk: Trunk) -> Any:
+    """The trunk's model as transformers runs it, on the same weight tensors.
+
+    Its layers are a copy of the trunk's, with ordinary linear ones where those are packed.
+    """
+    model: Any = copy.deepcopy(trunk.model, {id(p): p for p in trunk.model.parameters()})
+    for module in model.modules():
+        module._forward_pre_hooks.clear()  # the trunk's own listener
+    model.set_attn_implementation("sdpa")
+    return model
+
+
+def greedy_config(trunk: Trunk) -> GenerationConfig:
+    """Greedy, and the trunk's ends of text."""
+    eos_token_ids = sorted(trunk.eos_token_ids)
+    return GenerationConfig(
+        do_sample=False,
+        eos_token_id=eos_token_ids or None,
+        pad_token_id=eos_token_ids[0] if eos_token_ids else 0,
+    )
+
+
+def times_since(now: StepTimes, before: StepTimes) -> StepTimes:
+    """What has been added to ``before``."""
+    return StepTimes(
+        now.draft_s - before.draft_s,
+        now.verify_s - before.verify_s,
+        now.other_s - before.other_s,
+        now.num_steps - before.num_steps,
+    )
 
 
 class _Clock(BaseStreamer):

@@ -1,15 +1,17 @@
-"""``foretell bench``: speed at every depth against depth 0 of the same run."""
+"""``foretell bench``: speed at every depth against depth 0 of the same run, for one request or many at a time."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from foretell.cli.assets import prompt_files
+from foretell.cli.bench_checks import check_batches, check_nodes, counts
 from foretell.cli.loading import check_depths, check_model, default_depths, load_drafter, load_model
 from foretell.cli.options import (
     Depths,
@@ -28,6 +30,14 @@ from foretell.cli.options import (
 from foretell.cli.output import check_json_target, note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
 
+if TYPE_CHECKING:
+    from foretell.analysis.bench_report import BenchReport
+    from foretell.analysis.step_costs import StepCosts
+    from foretell.analysis.texts import BenchPrompt
+    from foretell.cli.options import DepthChoice
+    from foretell.decoding.drafter_config import DrafterConfig
+    from foretell.models.mtp_model import MTPModel
+
 _DEEPEST = 4
 
 
@@ -40,22 +50,31 @@ def bench(
     draft_model: DraftModel = None,
     prompts: Prompts = None,
     depths: Depths = None,
+    nodes: Annotated[
+        str | None,
+        Parameter(help="Draft trees of so many nodes too, with commas: 4,8; beside each a chain of as many."),
+    ] = None,
+    batch: Annotated[str, Parameter(help="Requests decoded at a time, with commas: 1,2,4,8.")] = "1",
     max_tokens: MaxTokens = 128,
     repeats: Annotated[
         int, Parameter(validator=Number(gte=1), help="Decode every prompt so many times at each depth.")
     ] = 3,
     num_prompts: NumPrompts = None,
     reference: Annotated[
-        bool, switch("Measure transformers' own generate() in the same run too, on the same weights.")
+        bool,
+        switch(
+            "Measure transformers in the same run too, on the same weights: generate(); in batches generate_batch() too."
+        ),
     ] = False,
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> int:
     """Measure speed and acceptance at every depth against plain decoding (depth 0) in the same run.
 
-    Batch 1, greedy, prefill left out. All depths take turns on every prompt, so a speed-up is a paired ratio: the
-    median, and in brackets the 10th and 90th percentile. Default depths: 0 to 4. Keep the machine otherwise idle. The
-    exit code is 1 where a text differs from depth 0 by more than rounding explains.
+    Greedy. All depths take turns on every prompt, so a speed-up is a paired ratio: the median, and in brackets the 10th
+    and 90th percentile. One request at a time is timed without its prompt; batches in groups of about twice as many
+    prompts, from the start to the last token. Default depths: 0 to 4. Keep the machine otherwise idle. The exit code is
+    1 where a text differs from depth 0 by more than rounding explains.
 
     Try:
 
@@ -65,37 +84,66 @@ def bench(
     files = prompt_files(prompts)
     check_prompts(files)
     asked = None if depths is None else parse_depths(depths)
+    batches = counts(batch, "--batch", 1)
+    tree_sizes = [] if nodes is None else counts(nodes, "--nodes", 2)
     check_model(model, heads, drafter, draft_model)
 
-    from foretell.analysis.bench import run_bench
+    from foretell.analysis.bench_report import together
     from foretell.analysis.environment import environment
-    from foretell.analysis.systems import TransformersSystem
+    from foretell.analysis.load import LoadSnapshot
+    from foretell.analysis.step_costs import StepCosts
     from foretell.cli.bench_table import print_bench
 
     loaded = load_model(model, heads, dtype)
     drafting = load_drafter(loaded, drafter, draft_model, dtype)
-    run_depths = default_depths(loaded, _DEEPEST, drafter=drafting) if asked is None else asked
+    run_depths: Sequence[DepthChoice] = default_depths(loaded, _DEEPEST, drafter=drafting) if asked is None else asked
     check_depths(loaded, run_depths, drafter=drafting)
-    plain = TransformersSystem(loaded.trunk) if reference else None
+    check_nodes(loaded, run_depths, tree_sizes, drafting)
     if loaded.heads is None and drafting is None:
         note(
             "hint: this model has no heads, so only plain decoding is measured; --heads names an adapter folder, "
             "--drafter ngram needs none"
         )
     taken = load_prompts(loaded, files, num_prompts)
-    with progress() as bar:
-        task = bar.add_task("texts decoded", total=None)
-        report = run_bench(
-            loaded,
-            taken,
-            run_depths,
-            max_tokens,
-            repeats,
-            plain,
-            drafter=drafting,
-            on_progress=lambda done, total: bar.update(task, completed=done, total=total),
-        )
+    check_batches(taken, batches)
+    costs, start = StepCosts(), LoadSnapshot.take()
+    reports = [
+        _measure(loaded, taken, rows, run_depths, tree_sizes, max_tokens, repeats, reference, drafting, costs)
+        for rows in batches
+    ]
     where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
-    print_bench(results(), report, where, repeats)
-    write_json(json, {"environment": where, **report.as_dict()})
-    return 0 if report.passed else 1
+    where["load"] = start.report(LoadSnapshot.take())
+    for report in reports:
+        print_bench(results(), report, where, repeats, costs)
+    write_json(json, {"environment": where, **together(reports), "step_costs": costs.as_dict()})
+    return 0 if all(report.passed for report in reports) else 1
+
+
+def _measure(
+    loaded: MTPModel,
+    prompts: list[BenchPrompt],
+    rows: int,
+    depths: Sequence[DepthChoice],
+    nodes: list[int],
+    max_tokens: int,
+    repeats: int,
+    reference: bool,
+    drafter: DrafterConfig | None,
+    costs: StepCosts,
+) -> BenchReport:
+    from foretell.analysis.batch_bench import run_batch_bench
+    from foretell.analysis.bench import run_bench
+    from foretell.analysis.systems import TransformersSystem
+
+    with progress() as bar:
+        task = bar.add_task("texts decoded" if rows == 1 else f"groups decoded, {rows} at a time", total=None)
+
+        def on_progress(done: int, total: int) -> None:
+            bar.update(task, completed=done, total=total)
+
+        if rows == 1:
+            single = TransformersSystem(loaded.trunk) if reference else None
+            return run_bench(loaded, prompts, depths, max_tokens, repeats, single, on_progress, drafter, nodes, costs)
+        return run_batch_bench(
+            loaded, prompts, rows, depths, max_tokens, repeats, reference, on_progress, drafter, nodes, costs
+        )

@@ -20,7 +20,7 @@ from foretell.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from foretell.analysis.bench import BenchReport
+    from foretell.analysis.bench_report import BenchReport
     from foretell.analysis.texts import BenchPrompt
     from foretell.models.mtp_model import MTPModel
 
@@ -95,7 +95,7 @@ def _best_depth(model: MTPModel, prompts: Sequence[BenchPrompt], depths: list[in
     one_each = list({prompt.domain: prompt for prompt in reversed(prompts)}.values())
     report = _measure(model, one_each, depths, _TRIAL_TOKENS, 1, f"trying depths {', '.join(map(str, depths))}")
     medians = {
-        run.depth: run.speedup.median for run in report.runs if run.domain == "all" and run.depth and run.speedup
+        int(run.depth): run.speedup.median for run in report.runs if run.domain == "all" and run.depth and run.speedup
     }
     return max(medians, key=lambda d: medians[d]) if medians else depths[0]
 

@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from foretell.analysis.bench import BenchReport
+from foretell.analysis.bench_report import BenchReport
 from foretell.analysis.summary import ALL, RunSummary
 from foretell.analysis.texts import BenchPrompt
 from foretell.cli.bench_table import number, spread
@@ -28,7 +28,7 @@ def print_demo(
     next_steps: Sequence[str],
 ) -> None:
     """The whole report."""
-    depth = max(record.depth for record in report.records)
+    depth = max(int(record.depth) for record in report.records)
     _print_example(console, loaded.tokenizer, prompts[0], report, depth)
     _say(console, "", equality_line(report))
     _print_table(console, report, depth)

@@ -7,16 +7,30 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
-from foretell.cli.loading import check_model, load_drafter, load_model, resolve_depth
-from foretell.cli.options import Drafter, DraftModel, Dtype, Heads, Json, MaxTokens, Model, switch
+from foretell.cli.loading import check_draft, check_model, load_drafter, load_model, resolve_depth
+from foretell.cli.options import (
+    Drafter,
+    DraftModel,
+    Dtype,
+    Exact,
+    Heads,
+    Json,
+    MaxTokens,
+    Model,
+    Nodes,
+    parse_depth,
+    switch,
+)
 from foretell.cli.output import check_json_target, note, write_json
-from foretell.config import SamplingParams
+from foretell.cli.params import Params, build_params, naming_params
 from foretell.errors import UsageError
 
 if TYPE_CHECKING:
-    from foretell.types import Completion, Prompt
+    from foretell.types import Prompt
+
+_MAX_ROWS = 8
+"""Completions of a prompt that are decoded at a time."""
 
 
 def generate(
@@ -30,23 +44,23 @@ def generate(
     drafter: Drafter = None,
     draft_model: DraftModel = None,
     depth: Annotated[
-        int | None,
+        str | None,
         Parameter(
-            validator=Number(gte=0),
-            help="Tokens drafted a step; 0 = plain decoding. Default: what the heads were trained for, 3 with another "
-            "drafter, 0 without any.",
+            help="Tokens drafted a step; 0 = plain decoding, auto = as many as pay. Default: what the heads were "
+            "trained for, 3 with another drafter, 0 without any.",
         ),
     ] = None,
+    nodes: Nodes = None,
+    exact: Exact = False,
     chat: Annotated[bool, switch("The prompt is a user's message: apply the chat template.")] = False,
     max_tokens: MaxTokens = 128,
     temperature: Annotated[float, Parameter(help="0 = greedy.")] = 0.0,
-    top_k: Annotated[int, Parameter(help="Keep the k likeliest tokens, 0 = all.")] = 0,
-    top_p: Annotated[float, Parameter(help="Keep the likeliest tokens that hold this mass, 1 = all.")] = 1.0,
-    min_p: Annotated[float, Parameter(help="Drop tokens below this share of the likeliest, 0 = none.")] = 0.0,
     seed: Annotated[
-        int | None, Parameter(help="Same seed, same text; at temperature 0 all are. Default: random.")
+        int | None,
+        Parameter(help="Same seed, same text, unless depth is auto; at temperature 0 all are. Default: random."),
     ] = None,
     stop: Annotated[list[str] | None, Parameter(negative=(), help="End before this text; may be repeated.")] = None,
+    params: Params = None,
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> None:
@@ -58,60 +72,46 @@ def generate(
 
         foretell generate demo "Name three rivers." --chat --heads adapters/smollm2-135m-instruct
         foretell generate demo "a b c a b c" --drafter ngram
+        foretell generate demo "Once" --temperature 0.8 --params top_p=0.9 --params repetition_penalty=1.1
     """
     check_json_target(json)
-    params = SamplingParams(
-        max_tokens=max_tokens,
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        seed=seed,
-        stop=tuple(stop or ()),
-    )
+    asked = None if depth is None else parse_depth(depth)
+    sampling = build_params(params, max_tokens=max_tokens, temperature=temperature, seed=seed, stop=tuple(stop or ()))
+    if json is None and (sampling.logprobs, sampling.prompt_logprobs) != (None, None):
+        raise UsageError("--params logprobs: they are written to the --json file alone; give --json FILE")
+    if sampling.typical_acceptance is not None:
+        note("warning: typical_acceptance is LOSSY: the text does not follow the model's distribution")
     text = sys.stdin.read() if prompt == "-" else prompt
     if not text.strip():
         raise UsageError("PROMPT: it is empty; give some text" + (" on standard input" if prompt == "-" else ""))
     check_model(model, heads, drafter, draft_model)
 
+    from foretell.cli.completions import as_dict, stats_line, text_of
     from foretell.decoding.engine import Engine
 
     loaded = load_model(model, heads, dtype)
     drafting = load_drafter(loaded, drafter, draft_model, dtype)
-    depth = resolve_depth(loaded, depth, heads, drafting)
-    engine = Engine(loaded, drafter=drafting)
+    used = resolve_depth(loaded, asked, heads, drafting)
+    check_draft(loaded, used, nodes, exact, drafting)
+    engine = Engine(loaded, min(sampling.n, _MAX_ROWS), drafting, exact=exact)
     request: Prompt = [{"role": "user", "content": text}] if chat else text
     start = time.perf_counter()
-    [done] = engine.generate([request], params, depth=depth)
+    with naming_params(params):
+        completions = engine.generate([request], sampling, depth=used, num_nodes=nodes or 0)
     elapsed_s = time.perf_counter() - start
-    print(done.text)
-    note(_stats_line(done, elapsed_s))
+    print(text_of(completions))
+    note(stats_line(completions, elapsed_s))
+    values = [as_dict(done, loaded.tokenizer) for done in completions]
     write_json(
         json,
         {
-            "text": done.text,
-            "token_ids": done.token_ids,
-            "finish_reason": done.finish_reason,
-            "drafter": engine.drafter.kind if engine.drafter and depth else None,
-            "depth": depth,
-            "num_prompt_tokens": len(done.prompt_token_ids),
+            **values[0],
+            "drafter": engine.drafter.kind if engine.drafter and used else None,
+            "depth": used,
+            "num_nodes": nodes or 0,
+            "exact": exact,
+            "num_prompt_tokens": len(completions[0].prompt_token_ids),
             "elapsed_s": elapsed_s,
-            "num_rounds": done.num_rounds,
-            "stats": done.stats.as_dict(),
+            **({"completions": values} if len(values) > 1 else {}),
         },
     )
-
-
-def _stats_line(done: Completion, elapsed_s: float) -> str:
-    num_tokens = len(done.token_ids)
-    parts = [
-        f"{num_tokens} tokens",
-        f"{num_tokens / elapsed_s:.1f} tokens/s with prefill",
-        f"ended by {done.finish_reason}",
-    ]
-    if (length := done.stats.mean_acceptance_length) is None:
-        parts.append("mean acceptance length n/a (nothing drafted)")
-    else:
-        rates = " ".join(f"{rate:.2f}" for rate in done.stats.acceptance_by_depth)
-        parts += [f"mean acceptance length {length:.2f}", f"acceptance by depth {rates}"]
-    return " | ".join(parts)

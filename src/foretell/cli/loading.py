@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from foretell.cli.options import DtypeName
+from foretell.cli.options import DepthChoice, DtypeName
 from foretell.cli.output import note
 from foretell.config import DrafterKind
 from foretell.errors import UsageError
@@ -111,7 +113,9 @@ def describe_heads(heads: Heads) -> str:
     return f"{config.kind}, {mode}, {size:.1f} M parameters{vocabulary}"
 
 
-def resolve_depth(model: MTPModel, depth: int | None, heads: str | None, drafter: DrafterConfig | None = None) -> int:
+def resolve_depth(
+    model: MTPModel, depth: DepthChoice | None, heads: str | None, drafter: DrafterConfig | None = None
+) -> DepthChoice:
     """The depth to decode with: as asked; otherwise, if ``--heads`` or ``--drafter`` was given, what the heads that
     draft were trained for, 3 where none do; else 0.
 
@@ -128,23 +132,64 @@ def resolve_depth(model: MTPModel, depth: int | None, heads: str | None, drafter
     elif depth is None:
         depth = trained if heads is not None else 0
     check_depths(model, [depth], "--depth", drafter)
+    if depth == "auto":
+        if model.heads is None and drafter is None:
+            note(
+                f"hint: {model.trunk.name} has no heads and there is no --drafter, so --depth auto is plain decoding, but "
+                "for what a grammar forces"
+            )
+        return depth
     if depth > trained and (drafter is None or drafter.kind == "heads"):
         note(f"hint: these heads were trained to depth {trained}; deeper guesses are seldom right and cost time")
     if trained and depth == 0:
-        note(f"hint: this model has heads, but depth 0 leaves them unused; --depth {trained} drafts with them")
+        note(
+            f"hint: this model has heads, but depth 0 leaves them unused; --depth {trained} drafts with them, --depth "
+            "auto as far as it pays"
+        )
     return depth
 
 
 def check_depths(
-    model: MTPModel, depths: list[int], option: str = "--depths", drafter: DrafterConfig | None = None
+    model: MTPModel, depths: Sequence[DepthChoice], option: str = "--depths", drafter: DrafterConfig | None = None
 ) -> None:
     """Raise UsageError, naming the option, where the model cannot draft one of ``depths``."""
     from foretell.decoding.engine import Engine
 
-    try:
-        engine = Engine(model, drafter=drafter)
-        for depth in depths:
+    engine = Engine(model, drafter=drafter)
+    for depth in depths:
+        with _naming(option):
             engine.check_depth(depth)
+
+
+def check_draft(
+    model: MTPModel,
+    depth: DepthChoice,
+    num_nodes: int | None = None,
+    exact: bool = False,
+    drafter: DrafterConfig | None = None,
+) -> None:
+    """Raise UsageError, naming the option, where ``--nodes`` or ``--exact`` does not go with model or depth."""
+    from foretell.decoding.engine import Engine
+
+    engine = Engine(model, drafter=drafter, exact=exact)
+    if num_nodes is not None:
+        if depth == "auto":
+            raise UsageError("--nodes: depth auto drafts chains; give a depth in numbers, or leave --nodes out")
+        if depth == 0 or num_nodes <= depth:
+            raise UsageError(
+                f"--nodes: {num_nodes} nodes at depth {depth} are no tree, which has more nodes than it is deep; give "
+                + ("a depth of at least 1" if depth == 0 else f"at least {depth + 1}, or leave --nodes out for a chain")
+            )
+        if engine.drafter is not None and engine.drafter.kind == "ngram":
+            raise UsageError("--nodes: look-up (ngram) drafts chains; leave --nodes out, or give another --drafter")
+    with _naming("--nodes" if num_nodes else "--exact" if exact else "--depth"):
+        engine.check_depth(depth, num_nodes or 0)
+
+
+@contextmanager
+def _naming(option: str) -> Iterator[None]:
+    try:
+        yield
     except UsageError as error:
         raise UsageError(f"{option}: {error}") from error
 

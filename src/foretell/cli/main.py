@@ -11,13 +11,14 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from cyclopts import App, CycloptsError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
 
 from foretell.cli.bench import bench
 from foretell.cli.demo import demo
 from foretell.cli.distill import distill
 from foretell.cli.generate import generate
 from foretell.cli.inspect import inspect
+from foretell.cli.params import params_hint
 from foretell.cli.probe import probe
 from foretell.cli.train import train
 from foretell.cli.verify import verify
@@ -85,6 +86,8 @@ def _usage_text(error: CycloptsError) -> str:
     error.verbose = False
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f'"{error.unused_tokens[0]}" is one argument too many; put a text with spaces in quotes'
+    if isinstance(error, UnknownOptionError) and (hint := params_hint(error)):
+        return hint
     return str(error)
 
 

@@ -15,6 +15,12 @@ DtypeName = Literal["auto", "float32", "bfloat16"]
 DepthChoice = int | Literal["auto"]
 """Tokens drafted a step; "auto": as many as pay."""
 
+
+def switch(text: str) -> Parameter:
+    """An option that is off unless it is given."""
+    return Parameter(negative=(), show_default=False, help=text)
+
+
 Model = Annotated[
     str, Parameter(help="Trunk: a folder, a GGUF file, a hub name (OWNER/NAME), or demo (SmolLM2-135M-Instruct).")
 ]
@@ -54,7 +60,7 @@ NumPrompts = Annotated[
 Depths = Annotated[
     str | None,
     Parameter(
-        help="Depths to run, with commas: 1,2,3. A depth is the number of tokens drafted a step; auto is as many as pay."
+        help="Depths to run, with commas: 1,2,3. A depth is the number of tokens drafted a step; auto: as many as pay."
     ),
 ]
 Nodes = Annotated[
@@ -65,45 +71,34 @@ Nodes = Annotated[
     ),
 ]
 
-
-def switch(text: str) -> Parameter:
-    """An option that is off unless it is given."""
-    return Parameter(negative=(), show_default=False, help=text)
-
-
 Exact = Annotated[
-    bool,
-    switch("Every pass has one shape, so that drafted text is plain text bit for bit, near ties too; slower."),
+    bool, switch("Every pass has one shape: drafted text is plain text bit for bit, near ties included. Slower.")
 ]
 
 
 def parse_depth(text: str, at_least: int = 0) -> DepthChoice:
     """ "3" -> 3, "auto" -> "auto"; raises UsageError naming the option."""
-    if text == "auto":
-        return "auto"
-    if (depth := _depth(text)) is None or depth < at_least:
-        raise UsageError(
-            f'--depth: "{text}" is not allowed; give an integer >= {at_least}'
-            f"{'' if at_least else ' (0 = plain decoding)'}, or auto (as many as pay)"
-        )
+    depth = _parse(text)
+    if depth is None or (depth != "auto" and depth < at_least):
+        plain = "" if at_least else " (0 = plain decoding)"
+        raise UsageError(f'--depth: "{text}" is not allowed; give an integer >= {at_least}{plain}, or auto')
     return depth
 
 
 def parse_depths(text: str) -> list[DepthChoice]:
     """ "auto,1,0" -> [0, 1, "auto"]; raises UsageError naming the option."""
-    parts = [part.strip() for part in text.split(",")]
-    numbers = [_depth(part) for part in parts if part != "auto"]
-    found = {depth for depth in numbers if depth is not None and depth >= 0}
-    if len(numbers) != sum(depth is not None and depth >= 0 for depth in numbers):
+    depths = [_parse(part.strip()) for part in text.split(",")]
+    numbers = {depth for depth in depths if isinstance(depth, int)}
+    if None in depths or min(numbers, default=0) < 0:
         raise UsageError(
             f'--depths: "{text}" is not allowed; give integers of at least 0 with commas, such as 0,1,2,3, or auto '
             "among them"
         )
-    return [*sorted(found), *(["auto"] if "auto" in parts else [])]
+    return [*sorted(numbers), *(("auto",) if "auto" in depths else ())]
 
 
-def _depth(text: str) -> int | None:
+def _parse(text: str) -> DepthChoice | None:
     try:
-        return int(text)
+        return "auto" if text == "auto" else int(text)
     except ValueError:
         return None

@@ -8,15 +8,18 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from foretell.cli.assets import prompt_files
-from foretell.cli.loading import check_depths, check_model, default_depths, load_drafter, load_model
+from foretell.cli.loading import check_depths, check_draft, check_model, default_depths, load_drafter, load_model
 from foretell.cli.options import (
+    DepthChoice,
     Depths,
     Drafter,
     DraftModel,
     Dtype,
+    Exact,
     Heads,
     Json,
     MaxTokens,
+    Nodes,
     NumPrompts,
     Prompts,
     parse_depths,
@@ -24,17 +27,18 @@ from foretell.cli.options import (
 )
 from foretell.cli.output import check_json_target, note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
+from foretell.cli.verify_report import print_equality, print_law
 from foretell.errors import UsageError
 from foretell.threads import BUSY, share_busy_cores
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from rich.console import Console
-
     from foretell.analysis.law import LawResult
     from foretell.analysis.lossless import EqualityReport
     from foretell.config import DrafterKind
+    from foretell.decoding.drafter_config import DrafterConfig
+    from foretell.models.mtp_model import MTPModel
 
 _DEEPEST = 4
 
@@ -51,6 +55,15 @@ def verify(
     draft_model: DraftModel = None,
     prompts: Prompts = None,
     depths: Depths = None,
+    nodes: Nodes = None,
+    exact: Exact = False,
+    batch: Annotated[
+        int | None,
+        Parameter(
+            validator=Number(gte=2),
+            help="Decode all prompts in so many rows at a time too; each must equal its single run.",
+        ),
+    ] = None,
     max_tokens: MaxTokens = 64,
     num_prompts: NumPrompts = None,
     dtype: Dtype = "float32",
@@ -66,28 +79,33 @@ def verify(
 
     Greedy text at every depth (default: 1 to 4) is compared with plain decoding. At a first difference it prints the
     position, both tokens and the trunk's top-2 logit gap there. A gap below 1e-4 (float32), or below 0.05 or two steps
-    of the type at that logit (bfloat16), is a near tie: rounding may decide it either way. Anything else is a bug, and
-    the exit code is 1.
+    of the type at that logit (bfloat16), is a near tie: rounding may decide it either way, and --exact rules it out.
+    Anything else is a bug, and the exit code is 1.
 
     Try:
 
         foretell verify demo --heads adapters/smollm2-135m-instruct --num-prompts 5
         foretell verify --sampling
-        foretell verify demo --drafter ngram --num-prompts 5
+        foretell verify demo --drafter ngram --num-prompts 5 --batch 4
+        foretell verify demo --heads adapters/smollm2-135m-instruct --num-prompts 2 --exact
     """
     check_json_target(json)
     if model is None and not sampling:
         raise UsageError("MODEL: give a trunk to check greedy equality, or --sampling to check the sampling law")
+    if model is None and (nodes or exact or batch):
+        raise UsageError("MODEL: --nodes, --exact and --batch are about greedy equality; give a trunk to check it on")
     console, passed = results(), True
     found: dict[str, Any] = {}
     if model is not None:
-        report = _equality(model, heads, drafter, draft_model, prompts, depths, max_tokens, num_prompts, dtype)
-        _print_equality(console, report)
+        report = _equality(
+            model, heads, drafter, draft_model, prompts, depths, nodes, exact, batch, max_tokens, num_prompts, dtype
+        )
+        print_equality(console, report)
         found["greedy"] = report.as_dict()
         passed = report.passed
     if sampling:
         laws = _law(samples, drafter or ("heads" if draft_model is None else "model"))
-        _print_law(console, laws)
+        print_law(console, laws)
         found["sampling"] = [law.as_dict() for law in laws]
         passed = passed and all(law.passed for law in laws)
     console.print("PASSED" if passed else "FAILED")
@@ -102,6 +120,9 @@ def _equality(
     draft_model: str | None,
     prompts: list[Path] | None,
     depths: str | None,
+    nodes: int | None,
+    exact: bool,
+    batch: int | None,
     max_tokens: int,
     num_prompts: int | None,
     dtype: Any,
@@ -120,11 +141,10 @@ def _equality(
             f"{model} has no heads, so there is nothing to verify; --heads names an adapter folder, --drafter ngram "
             "needs none"
         )
-    run_depths = default_depths(loaded, _DEEPEST, first=1, drafter=drafting) if asked is None else asked
-    run_depths = [depth for depth in run_depths if depth]
-    if not run_depths:
-        raise UsageError("--depths: give a depth above 0 to compare with plain decoding")
+    run_depths = _depths(loaded, asked, nodes, drafting)
     check_depths(loaded, run_depths, drafter=drafting)
+    for depth in run_depths:
+        check_draft(loaded, depth, nodes, exact, drafting)
     taken = load_prompts(loaded, files, num_prompts)
     with progress() as bar:
         task = bar.add_task("prompts compared", total=len(taken))
@@ -135,7 +155,22 @@ def _equality(
             max_tokens,
             drafter=drafting,
             on_progress=lambda done, total: bar.update(task, completed=done),
+            num_nodes=nodes or 0,
+            exact=exact,
+            batch=batch,
         )
+
+
+def _depths(
+    model: MTPModel, asked: list[DepthChoice] | None, nodes: int | None, drafter: DrafterConfig | None
+) -> list[DepthChoice]:
+    """The depths to compare with plain decoding; by default 1 to 4, below the number of nodes where that is given."""
+    if asked is None:
+        deepest = _DEEPEST if nodes is None else min(_DEEPEST, nodes - 1)
+        return [*default_depths(model, deepest, first=1, drafter=drafter)]
+    if not (drafted := [depth for depth in asked if depth]):
+        raise UsageError("--depths: give a depth above 0 to compare with plain decoding")
+    return drafted
 
 
 def _law(num_samples: int, drafter: DrafterKind) -> list[LawResult]:
@@ -149,36 +184,4 @@ def _law(num_samples: int, drafter: DrafterKind) -> list[LawResult]:
             num_samples,
             on_progress=lambda done, total: bar.update(task, completed=done, total=total),
             drafter=drafter,
-        )
-
-
-def _print_equality(console: Console, report: EqualityReport) -> None:
-    num_equal = report.num_texts - len(report.differences)
-    depths = ", ".join(map(str, report.depths))
-    lines = [
-        f"greedy: {num_equal} of {report.num_texts} texts equal to depth 0 "
-        f"({report.num_prompts} prompts, {report.num_tokens:,} tokens, depths {depths}; "
-        f"{report.num_accepted_tokens:,} drafted tokens accepted)"
-    ]
-    for d in report.differences:
-        lines.append(
-            f"  {d.verdict}: prompt {d.prompt} ({d.domain}), depth {d.depth}, output token {d.position}: "
-            f"expected {d.expected_token} {d.expected_text!r}, got {d.got_token} {d.got_text!r}, "
-            f"top-2 gap {d.gap:.2e} (near tie: below {d.limit:.2e})"
-        )
-    for line in lines:
-        console.print(line, markup=False, soft_wrap=True)
-
-
-def _print_law(console: Console, laws: list[LawResult]) -> None:
-    console.print(f"sampling: total variation between the trunk's law and {laws[0].num_samples:,} sampled tokens")
-    for law in laws:
-        settings = " ".join(f"{name}={value:g}" for name, value in law.settings.items())
-        rate = "n/a" if law.acceptance_rate is None else f"{law.acceptance_rate:.2f}"
-        verdict = "ok" if law.passed else "BUG"
-        console.print(
-            f"  {verdict}: depth {law.depth}, {settings}: {law.total_variation:.4f} (limit {law.limit:.3f}), "
-            f"acceptance {rate}",
-            markup=False,
-            soft_wrap=True,
         )

@@ -8,15 +8,13 @@ from typing import get_args
 from foretell.config import DrafterKind
 from foretell.decoding.blocks import BlockPool
 from foretell.decoding.drafter import Drafter
-from foretell.decoding.drafters import HeadsDrafter
+from foretell.decoding.heads_drafter import heads_drafter
 from foretell.decoding.memory import block_num_bytes
 from foretell.decoding.model_drafter import ModelDrafter, check_vocabulary
 from foretell.decoding.ngram_drafter import NgramDrafter
-from foretell.decoding.parallel_drafter import ParallelDrafter
 from foretell.decoding.stacked_drafter import StackedDrafter
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
-from foretell.models.sequential import SequentialHeads
 
 
 @dataclass(frozen=True)
@@ -24,7 +22,8 @@ class DrafterConfig:
     """``kind``: "heads", "ngram" (look-up in the row's own text), "model" (``draft_model``), or "ngram+heads" and
     "ngram+model": the second drafts where look-up finds nothing.
 
-    ``draft_model``: a small model of the same vocabulary, as ``foretell.load`` gives it; heads it has stay unused.
+    ``draft_model``: a small model of the same vocabulary, as ``foretell.load`` gives it; if it has heads, they draft
+    from the second token on.
     ``max_n``, ``min_n``: longest and shortest n-gram that is looked up; ``min_n`` left out is 1, and 2 before another
     drafter, which guesses better than a single token's last successor. Raises UsageError for what does not fit.
     """
@@ -99,9 +98,6 @@ class DrafterConfig:
         window = model.trunk.max_positions
         if part == "model":
             assert self.draft_model is not None
-            return ModelDrafter(self.draft_model.trunk, pools, window)
-        heads = model.heads
-        assert heads is not None
-        if isinstance(heads, SequentialHeads):
-            return HeadsDrafter(heads, pools, window)
-        return ParallelDrafter(heads, pools, window)
+            return ModelDrafter(self.draft_model, pools, window)
+        assert model.heads is not None
+        return heads_drafter(model.heads, pools, window)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 import torch
 
-from foretell.decoding.blocks import BlockPool
+from foretell.decoding.blocks import FULL, BlockPool
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafter import Shape
-from foretell.decoding.grow import TreeGrower, grow_all
+from foretell.decoding.grow import Branches, grow_all
 from foretell.decoding.memory import heads_num_bytes
 from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence
@@ -17,17 +18,6 @@ from foretell.decoding.state_queue import StateQueue
 from foretell.models.decoder import States
 from foretell.models.sequential import SequentialHeads
 from foretell.types import Draft
-
-
-class _Branches(TreeGrower):
-    """A row's draft with what its branches left in the heads: ``states`` (n, D) of the last depth, by expanded node,
-    and, where one module serves every depth, the ``entries`` of nodes.
-    """
-
-    def __init__(self, row: Sequence, shape: Shape, heads: SequentialHeads) -> None:
-        super().__init__(row, shape, heads)
-        self.states: dict[int, torch.Tensor] = {}
-        self.entries: dict[int, int] = {}
 
 
 @dataclass
@@ -57,7 +47,8 @@ class HeadsDrafter:
     def __init__(self, heads: SequentialHeads, pools: dict[str, BlockPool], window: int) -> None:
         self.heads = heads
         self.window = min(window, heads.config.max_positions or window)
-        self.caches = [KVCache(heads.layer_kinds, pools, heads.layer_window) for _ in range(heads.config.num_modules)]
+        whole = dict.fromkeys(pools, pools[FULL])  # see Sequence.whole_tables
+        self.caches = [KVCache(heads.layer_kinds, whole, heads.layer_window) for _ in range(heads.config.num_modules)]
         self._rows: dict[Sequence, list[StateQueue | None]] = {}
 
     def admit(self, row: Sequence) -> None:
@@ -85,12 +76,16 @@ class HeadsDrafter:
 
     def draft(self, rows: list[Sequence], shapes: list[Shape]) -> list[Draft]:
         """One tree a row."""
-        growers = [_Branches(row, shape, self.heads) for row, shape in zip(rows, shapes, strict=True)]
-        for depth in range(1, max((shape.depth for shape in shapes), default=0) + 1):
-            self._draft_depth(depth, [g for g in growers if g.shape.depth >= depth and g.frontier])
+        growers = [Branches(row, shape) for row, shape in zip(rows, shapes, strict=True)]
+        self.extend(growers)
         return [grower.finish() for grower in growers]
 
-    def _draft_depth(self, depth: int, growers: list[_Branches]) -> None:
+    def extend(self, growers: Items[Branches]) -> None:
+        """Grow drafts to their depth."""
+        for depth in range(1, max((g.shape.depth - g.lead for g in growers), default=0) + 1):
+            self._draft_depth(depth, [g for g in growers if g.shape.depth - g.lead >= depth and g.frontier])
+
+    def _draft_depth(self, depth: int, growers: list[Branches]) -> None:
         heads, unrolled = self.heads, self.heads.config.unrolled
         cache = self.caches[0 if unrolled else depth - 1]
         reads = [
@@ -115,14 +110,14 @@ class HeadsDrafter:
             self._keep(grower, read, states_ND, depth)
         self._choose(heads.project(picked, depth), growers)
 
-    def _keep(self, grower: _Branches, read: _Read, states_ND: torch.Tensor, depth: int) -> None:
+    def _keep(self, grower: Branches, read: _Read, states_ND: torch.Tensor, depth: int) -> None:
         """Hand the states to the next depth: true ones to its queue, for good; each branch's own by its node."""
+        num_own = 1 if self.heads.config.unrolled else read.num_branch
         for node, end in zip(grower.frontier, read.ends, strict=True):
-            grower.states[node] = states_ND[end + 1 - read.num_branch : end + 1]
+            grower.states[node] = states_ND[end + 1 - num_own : end + 1]
         if self.heads.config.unrolled:
             if depth > 1:
                 return
-            grower.states[-1] = states_ND[-1:]
         elif depth < len(self.caches) and (read.num_true or self._rows[grower.row][depth] is None):
             self._push(grower.row, depth, read.start, states_ND[: read.num_true])
         self._queue(grower.row, depth).drop_before(read.start + read.num_true)
@@ -139,7 +134,7 @@ class HeadsDrafter:
         else:
             queue.extend(index, states_ND)
 
-    def _choose(self, logits_FV: torch.Tensor, growers: list[_Branches]) -> None:
+    def _choose(self, logits_FV: torch.Tensor, growers: list[Branches]) -> None:
         grow_all(growers, logits_FV, self.heads)
 
     @property
@@ -148,11 +143,11 @@ class HeadsDrafter:
         return heads_num_bytes(self.heads) + sum(cache.num_bytes for cache in self.caches)
 
 
-def _read_queue(grower: _Branches, queue: StateQueue, depth: int) -> _Read:
+def _read_queue(grower: Branches, queue: StateQueue, depth: int) -> _Read:
     """What the module of ``depth`` has not read for good: pairs of true tokens once, drafted ones for each branch."""
     row, start = grower.row, queue.start
-    last = len(row) - 2  # index of the newest trunk state
-    first = max(start, last + 2 - depth)  # from here on the pair's token is drafted
+    last = len(row) - 2 + grower.lead  # index of the newest trunk state
+    first = max(start, len(row) - depth)  # from here on the pair's token is drafted
     num_true, num_branch = first - start, last + 1 - first
     token_ids = row.tokens_from(start + depth, first + depth)
     states = [queue.states_ND[:num_true]]
@@ -161,19 +156,21 @@ def _read_queue(grower: _Branches, queue: StateQueue, depth: int) -> _Read:
     for i, node in enumerate(grower.frontier if num_branch else []):
         prefix = grower.draft.prefix(node)
         token_ids += prefix[first + depth - len(row) :]
-        waiting, carried = queue.states_ND[num_true:], grower.states[grower.draft.parents[node]]
-        states += [waiting, carried[len(waiting) + len(carried) - num_branch :]]
+        states.append(queue.states_ND[num_true:])
+        if (num_carried := num_branch - len(states[-1])) > 0:
+            states.append(grower.states[grower.draft.parents[node]][-num_carried:])
         positions += range(first, last + 1)
         begin = first if i == 0 else last + 1 + (i - 1) * num_branch
         entries += range(begin, begin + num_branch)
+        grower.entries[node] = begin + num_branch - 1
         seen += [list(range(begin, begin + j + 1)) for j in range(num_branch)]
     ends = [num_true + (i + 1) * num_branch - 1 for i in range(len(grower.frontier))]
     is_chain = len(grower.frontier) == 1
-    where = PassRow(row.tables, first, positions, entries, None if is_chain else seen)
+    where = PassRow(row.whole_tables, first, positions, entries, None if is_chain else seen)
     return _Read(where, torch.cat(states), token_ids, ends, start, num_true, num_branch)
 
 
-def _read_behind(grower: _Branches) -> _Read:
+def _read_behind(grower: Branches) -> _Read:
     """One module for every depth: each node of the frontier is read behind the true entries and its own branch."""
     row, draft = grower.row, grower.draft
     for node in grower.frontier:
@@ -181,7 +178,7 @@ def _read_behind(grower: _Branches) -> _Read:
     entries = [grower.entries[node] for node in grower.frontier]
     seen: list[list[int] | None] = [[grower.entries[n] for n in draft.path(node)] for node in grower.frontier]
     where = PassRow(
-        row.tables,
+        row.whole_tables,
         len(row) - 1,
         [len(row) - 2 + grower.depth] * len(entries),
         entries,

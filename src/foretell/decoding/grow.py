@@ -27,16 +27,15 @@ _MAX_BRANCHES = 4
 class TreeGrower:
     """Grows one row's draft level by level. ``frontier``: the nodes whose children come next, -1 = the root.
 
-    ``heads``: whose draft vocabulary the logits are over; without, they are over the trunk's.
+    ``depth``: levels that have grown.
     """
 
-    def __init__(self, row: Sequence, shape: Shape, heads: Heads | None = None) -> None:
+    def __init__(self, row: Sequence, shape: Shape) -> None:
         self.row = row
         self.shape = shape
         self.draft = Draft()
         self.frontier = [-1]
         self.depth = 0
-        self._heads = heads
         self._log_mass: list[float] = []  # of the path down to a node, as the drafter sees it
         self._levels = _level_sizes(shape)
 
@@ -54,12 +53,18 @@ class TreeGrower:
         self.frontier = [self.draft.add(token_id, self.frontier[0])]
         self.depth += 1
 
-    def grow(self, logits_FV: torch.Tensor) -> None:
-        """Children of the frontier from its logits (F, V)."""
+    def grow(self, logits_FV: torch.Tensor, heads: Heads | None = None) -> None:
+        """Children of the frontier from its logits (F, V).
+
+        ``heads``: whose draft vocabulary the logits are over; without, they are over the trunk's.
+        """
+        if self.row.rules.active:
+            logits_FV = self.row.ruled(_spread(logits_FV, heads, -math.inf), self.prefixes())
+            heads = None
         if self.row.params.greedy:
-            self._grow_greedy(self._over_trunk_vocabulary(logits_FV) if self.row.rules.active else logits_FV)
+            self._grow_greedy(logits_FV, heads)
         else:
-            self._grow_sampled(logits_FV)
+            self._grow_sampled(_spread(filtered_probs(logits_FV, self.row.params), heads, 0.0))
         self.depth += 1
 
     def finish(self) -> Draft:
@@ -74,12 +79,10 @@ class TreeGrower:
             [draft.token_ids[n] for n in kept], [new[draft.parents[n]] for n in kept], [draft.probs[n] for n in kept]
         )
 
-    def _grow_greedy(self, logits_FV: torch.Tensor) -> None:
+    def _grow_greedy(self, logits_FV: torch.Tensor, heads: Heads | None) -> None:
         num_branches = 1 if self.is_chain else min(_MAX_BRANCHES, self.shape.num_nodes, logits_FV.shape[-1])
-        if self.row.rules.active:
-            logits_FV = self.row.ruled(logits_FV, self.prefixes())
         best, ids = logits_FV.float().log_softmax(-1).topk(num_branches, dim=-1)
-        token_ids = self._token_ids(ids, over_trunk=self.row.rules.active)
+        token_ids = (ids if heads is None else heads.to_token_ids(ids)).tolist()
         level = []
         for f, parent in enumerate(self.frontier):
             above = self._log_mass[parent] if parent >= 0 else 0.0
@@ -93,8 +96,7 @@ class TreeGrower:
         likeliest = sorted(level, key=lambda n: -self._log_mass[n])[:widest]
         self.frontier = sorted(likeliest)
 
-    def _grow_sampled(self, logits_FV: torch.Tensor) -> None:
-        probs_FV = self._probs(logits_FV)
+    def _grow_sampled(self, probs_FV: torch.Tensor) -> None:
         level: list[int] = []
         for f, num_children in enumerate(self._shares(self._levels[self.depth])):
             parent, left_V = self.frontier[f], probs_FV[f]
@@ -122,26 +124,20 @@ class TreeGrower:
             heapq.heapreplace(heap, (weight / 2, f))
         return shares
 
-    def _probs(self, logits_FV: torch.Tensor) -> torch.Tensor:
-        """The law each node's children are drawn from, over the trunk's vocabulary."""
-        if self.row.rules.active:
-            logits_FV = self._over_trunk_vocabulary(logits_FV)
-            logits_FV = self.row.ruled(logits_FV, self.prefixes())
-            return filtered_probs(logits_FV, self.row.params)
-        probs_FV = filtered_probs(logits_FV, self.row.params)
-        if self._heads is None or self._heads.draft_ids_V is None:
-            return probs_FV
-        full_FV = probs_FV.new_zeros(len(probs_FV), self._heads.trunk.vocab_size)
-        return full_FV.index_copy_(1, self._heads.draft_ids_V, probs_FV)
 
-    def _over_trunk_vocabulary(self, logits_FV: torch.Tensor) -> torch.Tensor:
-        if self._heads is None or self._heads.draft_ids_V is None:
-            return logits_FV
-        full_FV = logits_FV.new_full((len(logits_FV), self._heads.trunk.vocab_size), -math.inf)
-        return full_FV.index_copy_(1, self._heads.draft_ids_V, logits_FV)
+class Branches(TreeGrower):
+    """A row's draft with what its branches left in the heads: ``states`` (n, D) of the last depth, by expanded node,
+    and, where one module serves every depth, the ``entries`` of nodes.
 
-    def _token_ids(self, ids: torch.Tensor, over_trunk: bool) -> list[list[int]]:
-        return (ids if over_trunk or self._heads is None else self._heads.to_token_ids(ids)).tolist()
+    ``lead``: levels that are there before the heads begin, 0, or 1 where the trunk they belong to is itself a drafter:
+    it has read the root, and said what comes next.
+    """
+
+    def __init__(self, row: Sequence, shape: Shape, lead: int = 0) -> None:
+        super().__init__(row, shape)
+        self.lead = lead
+        self.states: dict[int, torch.Tensor] = {}
+        self.entries: dict[int, int] = {}
 
 
 def grow_all(growers: Items[TreeGrower], logits_FV: torch.Tensor, heads: Heads | None = None) -> None:
@@ -155,7 +151,7 @@ def grow_all(growers: Items[TreeGrower], logits_FV: torch.Tensor, heads: Heads |
         if _is_plain(grower):
             grower.grow_greedy_chain(token_ids[start])
         else:
-            grower.grow(logits_FV[start : start + size])
+            grower.grow(logits_FV[start : start + size], heads)
         start += size
 
 
@@ -172,3 +168,11 @@ def _level_sizes(shape: Shape) -> list[int]:
         sizes.append(size)
         left -= size
     return sizes
+
+
+def _spread(values_FV: torch.Tensor, heads: Heads | None, elsewhere: float) -> torch.Tensor:
+    """Values over the heads' draft vocabulary -> over the trunk's, ``elsewhere`` for tokens that it lacks."""
+    if heads is None or heads.draft_ids_V is None:
+        return values_FV
+    full_FV = values_FV.new_full((len(values_FV), heads.trunk.vocab_size), elsewhere)
+    return full_FV.index_copy_(1, heads.draft_ids_V, values_FV)

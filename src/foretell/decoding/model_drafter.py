@@ -9,12 +9,14 @@ import torch
 from foretell.decoding.blocks import FULL, BlockPool
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafter import Shape
-from foretell.decoding.grow import TreeGrower, grow_all
+from foretell.decoding.grow import Branches, grow_all
+from foretell.decoding.heads_drafter import heads_drafter
 from foretell.decoding.memory import weights_num_bytes
 from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence
 from foretell.errors import UsageError
 from foretell.models.decoder import States
+from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from foretell.types import Draft
 
@@ -34,23 +36,29 @@ class ModelDrafter:
     """Decodes ahead with ``draft``, which has a cache of its own. It drafts chains; a tree's budget it leaves unused.
 
     A row's first pass at a draft reads all committed tokens that the cache lacks: a prompt, the root, what another
-    drafter guessed right. Its own guesses stay in the cache as far as they came true.
+    drafter guessed right. Its own guesses stay in the cache as far as they came true. A draft model with heads makes
+    that first pass alone: its heads go on from there, and their drafts may be trees.
     """
 
-    def __init__(self, draft: Trunk, pools: dict[str, BlockPool], window: int) -> None:
-        self.trunk = draft
-        self.window = min(window, draft.max_positions)
+    def __init__(self, draft: MTPModel, pools: dict[str, BlockPool], window: int) -> None:
+        self.trunk = draft.trunk
+        self.window = min(window, self.trunk.max_positions)
         # Every row has a table of all its entries: the draft model's windows may be other ones than the trunk's.
-        self.cache = KVCache(draft.kinds, dict.fromkeys(draft.kinds, pools[FULL]), draft.window)
+        self.cache = KVCache(self.trunk.kinds, dict.fromkeys(self.trunk.kinds, pools[FULL]), self.trunk.window)
+        self._heads = None if draft.heads is None else heads_drafter(draft.heads, pools, self.window)
         self._rows: dict[Sequence, _Known] = {}
 
     def admit(self, row: Sequence) -> None:
         """A new row."""
         self._rows[row] = _Known(row.num_cached)
+        if self._heads is not None:
+            self._heads.admit(row)
 
     def forget(self, row: Sequence) -> None:
         """The row has ended, or must start anew."""
         self._rows.pop(row, None)
+        if self._heads is not None:
+            self._heads.forget(row)
 
     def observe(self, row: Sequence, index: int, states: States) -> None:
         """Keep the entries of guesses that were accepted: of all tokens new to the row, the root alone was not."""
@@ -59,24 +67,32 @@ class ModelDrafter:
         known.num_guessed = 0
 
     def depth_for(self, row: Sequence) -> int:
-        """As far as the draft model's window goes."""
-        return max(0, self.window - len(row) + 1)
+        """As far as the draft model's window goes; with heads one token and their depth."""
+        left = max(0, self.window - len(row) + 1)
+        return left if self._heads is None else min(left, 1 + self._heads.depth_for(row))
 
     def num_final(self, row: Sequence) -> int:
         """Entries made from true tokens."""
-        return self._rows[row].length
+        length = self._rows[row].length
+        return length if self._heads is None else min(length, self._heads.num_final(row))
 
     def draft(self, rows: list[Sequence], shapes: list[Shape]) -> list[Draft]:
-        """One chain a row."""
-        growers = [TreeGrower(row, Shape.chain(shape.depth)) for row, shape in zip(rows, shapes, strict=True)]
-        for depth in range(1, max((shape.depth for shape in shapes), default=0) + 1):
+        """One chain a row, or a tree with heads."""
+        if self._heads is None:
+            shapes = [Shape.chain(shape.depth) for shape in shapes]
+        growers = [Branches(row, shape, lead=1) for row, shape in zip(rows, shapes, strict=True)]
+        self._draft_depth(1, growers)
+        if self._heads is not None:
+            self._heads.extend([grower for grower in growers if grower.shape.depth > 1])
+            return [grower.finish() for grower in growers]
+        for depth in range(2, max(shape.depth for shape in shapes) + 1):
             self._draft_depth(depth, [grower for grower in growers if grower.shape.depth >= depth])
         for grower in growers:
             self._rows[grower.row].num_guessed = max(0, len(grower.draft) - 1)  # nothing has read the last one
         return [grower.finish() for grower in growers]
 
-    def _draft_depth(self, depth: int, growers: list[TreeGrower]) -> None:
-        """One pass; each row's draft grows by a token."""
+    def _draft_depth(self, depth: int, growers: list[Branches]) -> None:
+        """One pass; each row's draft grows by a level."""
         reads, tokens = [], []
         for grower in growers:
             row, known = grower.row, self._rows[grower.row]
@@ -91,16 +107,20 @@ class ModelDrafter:
         states = self.trunk.states(
             self.trunk.embed(pass_input.token_ids(tokens)), pass_input.positions_BT, pass_input.masks, cache=self.cache
         )
+        if self._heads is not None:
+            for grower, read, own in zip(growers, reads, pass_input.split_states(states), strict=True):
+                self._heads.observe(grower.row, read.start, own)
         newest = pass_input.pick(states.post_BTD, [(b, count - 1) for b, count in enumerate(pass_input.counts)])
         self._choose(self.trunk.project(newest), growers)
 
-    def _choose(self, logits_FV: torch.Tensor, growers: list[TreeGrower]) -> None:
+    def _choose(self, logits_FV: torch.Tensor, growers: list[Branches]) -> None:
         grow_all(growers, logits_FV)
 
     @property
     def num_bytes(self) -> int:
-        """Memory of the draft model's weights, and of its keys and values."""
-        return weights_num_bytes(self.trunk) + self.cache.num_bytes
+        """Memory of the draft model's weights, its heads' too, and of its keys and values."""
+        heads = 0 if self._heads is None else self._heads.num_bytes
+        return weights_num_bytes(self.trunk) + self.cache.num_bytes + heads
 
 
 def check_vocabulary(trunk: Trunk, draft: Trunk) -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Items
 from dataclasses import dataclass, field
 
 import torch
 
-from foretell.decoding.blocks import BlockPool
+from foretell.decoding.blocks import FULL, BlockPool
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafter import NO_CACHE, Shape
-from foretell.decoding.grow import TreeGrower, grow_all
+from foretell.decoding.grow import Branches, grow_all
 from foretell.decoding.memory import heads_num_bytes
 from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence
@@ -39,7 +40,8 @@ class ParallelDrafter:
     def __init__(self, heads: Heads, pools: dict[str, BlockPool], window: int) -> None:
         self.heads = heads
         self.window = min(window, heads.config.max_positions or window)
-        self.caches = [KVCache(heads.layer_kinds, pools, heads.layer_window) for _ in range(heads.config.num_modules)]
+        whole = dict.fromkeys(pools, pools[FULL])  # see Sequence.whole_tables
+        self.caches = [KVCache(heads.layer_kinds, whole, heads.layer_window) for _ in range(heads.config.num_modules)]
         self._rows: dict[Sequence, _Known] = {}
 
     def admit(self, row: Sequence) -> None:
@@ -72,17 +74,22 @@ class ParallelDrafter:
 
     def draft(self, rows: list[Sequence], shapes: list[Shape]) -> list[Draft]:
         """One tree a row."""
-        growers = [TreeGrower(row, shape, self.heads) for row, shape in zip(rows, shapes, strict=True)]
-        for depth in range(1, max((shape.depth for shape in shapes), default=0) + 1):
-            active = [g for g in growers if g.shape.depth >= depth and g.frontier]
+        growers = [Branches(row, shape) for row, shape in zip(rows, shapes, strict=True)]
+        self.extend(growers)
+        return [grower.finish() for grower in growers]
+
+    def extend(self, growers: Items[Branches]) -> None:
+        """Grow drafts to their depth."""
+        for depth in range(1, max((g.shape.depth - g.lead for g in growers), default=0) + 1):
+            active = [g for g in growers if g.shape.depth - g.lead >= depth and g.frontier]
             logits_BV = self._read(depth, [grower.row for grower in active])
             sizes = torch.tensor([len(grower.frontier) for grower in active], device=logits_BV.device)
             self._choose(logits_BV.repeat_interleave(sizes, 0) if sizes.max() > 1 else logits_BV, active)
-        for row in rows:
+        for row in [grower.row for grower in growers]:
             known = self._rows[row]
             if self.heads.attends and known.queue is not None:
-                known.queue.drop_before(min(known.lengths))
-        return [grower.finish() for grower in growers]
+                deepest = row.depth if isinstance(row.depth, int) else None
+                known.queue.drop_before(min(known.lengths[:deepest]))
 
     def _read(self, depth: int, rows: list[Sequence]) -> torch.Tensor:
         """Logits (B, V) of ``depth`` at every row's newest state, once its module has read all states up to there."""
@@ -93,14 +100,14 @@ class ParallelDrafter:
             assert known.queue is not None
             start = max(known.queue.start, known.lengths[depth - 1] if heads.attends else 0)
             states.append(known.queue.since(start))
-            reads.append(PassRow.stretch(row.tables, start, len(states[-1])))
+            reads.append(PassRow.stretch(row.whole_tables, start, len(states[-1])))
             known.lengths[depth - 1] = start + len(states[-1])
         pass_input = PassInput.build(cache, reads, heads.device)
         output = heads.step(depth, pass_input.states(states), None, pass_input.positions_BT, pass_input.masks, cache)
         newest = pass_input.pick(output.post_BTD, [(b, count - 1) for b, count in enumerate(pass_input.counts)])
         return heads.project(newest, depth)
 
-    def _choose(self, logits_FV: torch.Tensor, growers: list[TreeGrower]) -> None:
+    def _choose(self, logits_FV: torch.Tensor, growers: list[Branches]) -> None:
         grow_all(growers, logits_FV, self.heads)
 
     @property

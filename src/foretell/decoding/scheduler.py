@@ -87,10 +87,11 @@ class Scheduler:
         shape_of = dict(zip(decoding, shapes, strict=True))
         works: list[Work] = []
         budget, num_preemptions = self.max_step_tokens, self.num_preemptions
-        for row in decoding:
+        for i, row in enumerate(decoding):
             if row not in self.running:  # gave its blocks to an older one
                 continue
-            shape = self._fit(row, shape_of[row], max(1, budget))
+            num_others = len(decoding) - 1 - i  # rows that still come, with a token each
+            shape = self._fit(row, shape_of[row], budget - num_others)
             if shape is not None:
                 works.append(Work(row, len(row), shape))
                 budget -= 1 + shape.num_nodes

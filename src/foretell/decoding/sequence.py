@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 
 from foretell.config import SamplingParams
-from foretell.decoding.blocks import BlockTable
+from foretell.decoding.blocks import FULL, BlockTable
 from foretell.decoding.logprobs import TokenLogprob
 from foretell.decoding.rules import LogitRules
 from foretell.types import AcceptanceStats, Completion, Draft, FinishReason, Origin, Verdict
@@ -78,6 +78,13 @@ class Sequence:
     def num_pending(self) -> int:
         """Tokens that the trunk has not read: the root alone once the row decodes."""
         return len(self) - self.num_cached
+
+    @property
+    def whole_tables(self) -> dict[str, BlockTable]:
+        """Tables of all its entries, for every kind of layer: a drafter reads behind the trunk, whose sliding layers
+        may have given back by then what the drafter's still look at.
+        """
+        return dict.fromkeys(self.tables, self.tables[FULL])
 
     @property
     def max_length(self) -> int:

@@ -58,9 +58,9 @@ class Worker:
         with self._lock:
             self._core.add(row)
             self._listeners[row] = listener
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._run, name="foretell-engine", daemon=True)
-            self._thread.start()
+            if self._thread is None:  # with the lock held: streams are added from several threads
+                self._thread = threading.Thread(target=self._run, name="foretell-engine", daemon=True)
+                self._thread.start()
         self._work.set()
 
     def _abort(self, row: Sequence) -> None:

@@ -1,0 +1,71 @@
+"""StepCosts: c(n) as it was measured: seconds of the trunk's pass by rows and nodes, and of drafting."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+from foretell.analysis.records import Spread
+from foretell.decoding.engine import Engine
+from foretell.decoding.scheduler import Work
+from foretell.decoding.step import StepTimes
+
+
+class StepCosts:
+    """Collects the steps of every engine it watches, except those that read prompts.
+
+    ``passes``: (batch, rows, nodes of the pass, roots included) -> seconds of the pass and everything behind it;
+    ``drafts``: (batch, rows that draft, greatest depth, drafted nodes) -> seconds. ``batch`` is the engine's: one of
+    batch 1 pads its passes.
+    """
+
+    def __init__(self) -> None:
+        self.passes: dict[tuple[int, int, int], list[float]] = {}
+        self.drafts: dict[tuple[int, int, int, int], list[float]] = {}
+
+    def watch(self, engine: Engine) -> None:
+        """Collect this engine's steps from now on."""
+        depths = engine._core.depths
+        observe = depths.observe
+
+        def seen(works: Sequence[Work], counted: Sequence[tuple[int, int]], times: StepTimes) -> None:
+            observe(works, counted, times)
+            if all(work.num_read == 1 for work in works):
+                drafted = [work.row.stats.num_draft_tokens - c[0] for work, c in zip(works, counted, strict=True)]
+                depth = max((w.shape.depth for w, n in zip(works, drafted, strict=True) if n), default=0)
+                self.add(engine.max_batch, drafted, depth, times)
+
+        depths.observe = seen  # type: ignore[method-assign]
+
+    def add(self, batch: int, drafted: Sequence[int], depth: int, times: StepTimes) -> None:
+        """One step: drafted nodes of every row, and the deepest draft."""
+        num_nodes = len(drafted) + sum(drafted)
+        self.passes.setdefault((batch, len(drafted), num_nodes), []).append(times.verify_s + times.other_s)
+        if num_drafting := sum(map(bool, drafted)):
+            self.drafts.setdefault((batch, num_drafting, depth, sum(drafted)), []).append(times.draft_s)
+
+    @staticmethod
+    def seconds(values: Sequence[float]) -> float | None:
+        """What stands for the seconds of several steps: their median."""
+        return statistics.median(values) if values else None
+
+    def as_dict(self) -> dict[str, Any]:
+        """Two lists for JSON, with the number of steps and the spread of their seconds."""
+        return {
+            "pass": [
+                dict(zip(("batch", "rows", "nodes"), key, strict=True)) | _seconds(values)
+                for key, values in sorted(self.passes.items())
+            ],
+            "draft": [
+                dict(zip(("batch", "rows", "depth", "nodes"), key, strict=True)) | _seconds(values)
+                for key, values in sorted(self.drafts.items())
+            ],
+        }
+
+
+def _seconds(values: list[float]) -> dict[str, Any]:
+    spread = Spread.of(values)
+    assert spread is not None
+    return {"num_steps": len(values), "seconds": asdict(spread)}

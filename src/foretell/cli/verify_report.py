@@ -1,0 +1,58 @@
+"""What ``foretell verify`` prints: texts compared and where they part, and the sampling law."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from foretell.analysis.law import LawResult
+    from foretell.analysis.lossless import Difference, EqualityReport
+
+
+def print_equality(console: Console, report: EqualityReport) -> None:
+    """One line for the comparison with plain decoding, one for the batch, and one for every difference."""
+    num_equal = report.num_texts - len(report.differences)
+    depths = ", ".join(map(str, report.depths))
+    drafts = f"depths {depths}" + (f", trees of {report.num_nodes} nodes" if report.num_nodes else "")
+    lines = [
+        f"greedy{', exact' if report.exact else ''}: {num_equal} of {report.num_texts} texts equal to depth 0 "
+        f"({report.num_prompts} prompts, {report.num_tokens:,} tokens, {drafts}; "
+        f"{report.num_accepted_tokens:,} drafted tokens accepted)",
+        *map(_describe, report.differences),
+    ]
+    if (rows := report.batch) is not None:
+        num_equal = rows.num_texts - len(rows.differences)
+        lines += [
+            f"batch of {rows.num_rows}: {num_equal} of {rows.num_texts} texts equal to their single runs "
+            f"(depths 0, {depths}; drafted tokens accepted: {rows.num_accepted_tokens:,}, alone "
+            f"{rows.num_accepted_alone:,})",
+            *map(_describe, rows.differences),
+        ]
+    for line in lines:
+        console.print(line, markup=False, soft_wrap=True)
+
+
+def _describe(d: Difference) -> str:
+    excuse = f"near tie: below {d.limit:.2e}" if d.limit else "exact: nothing is excused"
+    return (
+        f"  {d.verdict}: prompt {d.prompt} ({d.domain}), depth {d.depth}, output token {d.position}: "
+        f"expected {d.expected_token} {d.expected_text!r}, got {d.got_token} {d.got_text!r}, "
+        f"top-2 gap {d.gap:.2e} ({excuse})"
+    )
+
+
+def print_law(console: Console, laws: list[LawResult]) -> None:
+    """One line a setting."""
+    console.print(f"sampling: total variation between the trunk's law and {laws[0].num_samples:,} sampled tokens")
+    for law in laws:
+        settings = " ".join(f"{name}={value:g}" for name, value in law.settings.items())
+        rate = "n/a" if law.acceptance_rate is None else f"{law.acceptance_rate:.2f}"
+        verdict = "ok" if law.passed else "BUG"
+        console.print(
+            f"  {verdict}: depth {law.depth}, {settings}: {law.total_variation:.4f} (limit {law.limit:.3f}), "
+            f"acceptance {rate}",
+            markup=False,
+            soft_wrap=True,
+        )
