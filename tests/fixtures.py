@@ -142,7 +142,7 @@ def tiny_deepseek_v3(**kw: Any) -> Any:
 
 
 def tiny_qwen3_next(**kw: Any) -> Any:
-    """Three recurrent layers and one of attention; Trunk refuses it in this release."""
+    """Three recurrent layers and one of attention."""
     values = dict(
         num_hidden_layers=4,
         linear_num_key_heads=2,

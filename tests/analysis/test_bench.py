@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import pytest
@@ -87,3 +88,15 @@ def test_first_difference() -> None:
     assert first_difference([1, 2], [1, 2]) is None
     assert first_difference([1, 2, 3], [1, 4, 3]) == 1
     assert first_difference([1, 2], [1, 2, 3]) == 2
+
+
+@pytest.mark.parametrize("depth", [0, 2, "auto"])
+def test_an_engine_that_is_kept_times_each_prompt_alone(depth: int | str) -> None:
+    system = EngineSystem(tiny(), depth)  # type: ignore[arg-type]
+    for _ in range(3):
+        start = time.perf_counter()
+        sample = system.run([1, 2, 3], 12)
+        wall_s = time.perf_counter() - start
+        assert sample.completion is not None and sample.times.num_steps == sample.completion.num_rounds - 1
+        # What lies between steps, as the policy's choice does, is in the time; reading the prompt is not.
+        assert sample.times.total_s < sample.decode_s < wall_s

@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from foretell.analysis.summary import Record, RunSummary, Spread, best_run, summarise
+from foretell.analysis.batch_systems import GroupSample
+from foretell.analysis.records import Record, Spread
+from foretell.analysis.summary import RunSummary, best_run, summarise
 from foretell.analysis.systems import Sample
 from foretell.decoding.step import StepTimes
 from foretell.types import AcceptanceStats, Completion
@@ -10,7 +14,7 @@ from foretell.types import AcceptanceStats, Completion
 
 def record(
     depth: int, prompt: int, decode_s: float, num_steps: int, domain: str = "chat", accepted: tuple[int, ...] = ()
-) -> Record:
+) -> Record[Sample]:
     """11 tokens, so 10 after the first; a quarter of the time drafts."""
     stats = AcceptanceStats()
     for num in accepted:
@@ -20,7 +24,52 @@ def record(
     return Record("foretell", depth, prompt, 0, domain, Sample([1] * 11, decode_s, times, done, 1000 * depth + prompt))
 
 
-def by_key(runs: list[RunSummary]) -> dict[tuple[str, str, int], RunSummary]:
+def grouped(depth: int | str, group: int, seconds: float, num_nodes: int = 0, domain: str = "chat") -> Record[Any]:
+    """Two texts of five tokens; a second of it reads prompts, the rest is a step each."""
+    stats = AcceptanceStats()
+    stats.count(1, 1, 4)
+    times = StepTimes(0.0, seconds - 1, 0.0, 4)
+    sample = GroupSample([[1] * 5] * 2, seconds, [seconds, seconds / 2], times, 1.0, stats, 7)
+    return Record("foretell", depth, group, 0, domain, sample, num_nodes)  # type: ignore[arg-type]
+
+
+def test_groups_trees_and_the_policy() -> None:
+    """Group 1 is as dear again for everyone; the policy is slower than the best depth, 2, on the second alone."""
+    records = [
+        record
+        for group, scale, domain in ((0, 1.0, "chat"), (1, 2.0, "code"))
+        for record in (
+            grouped("auto", group, scale * (4.0 if group == 0 else 8.0), domain=domain),
+            grouped(2, group, scale * 4.0, num_nodes=3, domain=domain),
+            grouped(1, group, scale * 5.0, domain=domain),
+            grouped(2, group, scale * 4.0, domain=domain),
+            grouped(4, group, scale * 8.0, domain=domain),
+            grouped(0, group, scale * 8.0, domain=domain),
+        )
+    ]
+    runs = {(r.domain, r.setting.label): r for r in summarise(records, "float32", "heads", batch=2)}
+    assert [label for domain, label in runs if domain == "all"] == ["0", "1", "2", "4", "2, 3 nodes", "auto"]
+    two, tree, auto = (runs["all", label] for label in ("2", "2, 3 nodes", "auto"))
+    assert two.speedup == Spread(2.0, 2.0, 2.0) and two.decode_tokens_per_s == Spread(
+        1.875, pytest.approx(1.375), pytest.approx(2.375)
+    )
+    assert two.request_tokens_per_s is not None and two.request_tokens_per_s.median == pytest.approx(1.25)
+    assert (two.batch, two.mode, two.num_prompts, two.num_output_tokens) == (2, "end-to-end", 4, 20)
+    assert two.time_share == pytest.approx({"draft": 0, "verify": 10 / 12, "other": 0, "prefill": 2 / 12})
+    assert tree.speedup_over_chain == Spread(1.0, 1.0, 1.0)  # over 2, not over 4: that drafts more
+    assert (tree.num_nodes, tree.depth) == (3, 2) and two.num_nodes == 0
+    best = auto.speedup_over_best_fixed
+    assert best is not None and best.median == pytest.approx(0.75)
+    assert runs["code", "auto"].speedup_over_best_fixed == Spread(0.5, 0.5, 0.5)
+    assert best_run(list(runs.values())).setting == two.setting
+
+
+def test_mixed_groups_have_no_line_of_their_own() -> None:
+    runs = summarise([grouped(0, 0, 2.0, domain="mixed")], "float32", batch=2)
+    assert [(r.domain, r.num_prompts) for r in runs] == [("all", 2)]
+
+
+def by_key(runs: list[RunSummary]) -> dict[tuple[str, str, object], RunSummary]:
     return {(r.domain, r.system, r.depth): r for r in runs}
 
 

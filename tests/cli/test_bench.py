@@ -1,15 +1,34 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
+
+import pytest
+
+from foretell.analysis.bench_report import BenchReport
+from foretell.analysis.records import Spread
+from foretell.analysis.summary import RunSummary
+from foretell.cli.bench_lines import _policy
 
 RUN_FIELDS = {
     *("system", "drafter", "depth", "batch", "domain", "dtype", "num_prompts", "num_output_tokens"),
     *("decode_tokens_per_s", "speedup", "mean_acceptance_length", "acceptance_by_depth", "time_share"),
-    "extra_memory_bytes",
+    *("extra_memory_bytes", "num_nodes", "request_tokens_per_s", "mode"),
 }
-ENVIRONMENT_FIELDS = {"cpu", "cores", "torch", "transformers", "foretell", "threads", "date", "dtype", "command"}
+ENVIRONMENT_FIELDS = {
+    "cpu",
+    "cores",
+    "torch",
+    "transformers",
+    "foretell",
+    "threads",
+    "date",
+    "dtype",
+    "command",
+    "load",
+}
 
 
 def test_bench_file_and_table(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
@@ -79,3 +98,86 @@ def test_another_drafter_is_named_and_its_memory_counted(
         assert drafted["mean_acceptance_length"] > 3.5 and f"drafter {drafted['drafter']}." in ran.out
         memory[drafted["drafter"]] = drafted["extra_memory_bytes"]
     assert 1000 < memory["ngram"] < 100_000 < memory["model"]
+
+
+def test_many_requests_at_a_time_with_policy_and_trees(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    line = ("bench", folders / "cycle", "--heads", folders / "right", "--prompts", prompts, "--dtype", "float32")
+    rest = ("--depths", "2,auto", "--nodes", "3", "--max-tokens", 9, "--repeats", 1, "--reference", "--json", out)
+    ran = run(*line, "--batch", "2,1", *rest)
+    assert ran.code == 0
+    data = json.loads(out.read_text())
+    assert all(set(r) >= RUN_FIELDS for r in data["runs"])
+    ours = [("foretell", 0, 0), ("foretell", 2, 0), ("foretell", 3, 0), ("foretell", 2, 3), ("foretell", "auto", 0)]
+    keys = {b: [(r["system"], r["depth"], r["num_nodes"]) for r in data["runs"] if r["batch"] == b] for b in (1, 2)}
+    assert keys[1] == [*ours, ("transformers", 0, 0)] * 3  # all, letters, code
+    assert keys[2] == [*ours, ("transformers", 0, 0), ("transformers generate_batch", 0, 0)]  # too few for a domain
+    assert {(r["batch"], r["mode"]) for r in data["runs"]} == {(1, "decode"), (2, "end-to-end")}
+    assert [b["batch"] for b in data["batches"]] == [1, 2] and data["differences"] == []
+    for batch, name, places in ((0, "letters, 1 prompt", [0]), (1, "mixed, 3 prompts", [0, 1, 2])):
+        cold = data["batches"][batch]["cold_start"]
+        assert cold["name"] == name and cold["prompts"] == places and cold["speedup"] > 0
+        assert f"cold start ({name}; not counted)" in ran.out
+    assert data["batches"][1]["num_plain_texts_unlike_batch_1"] == 0
+    assert data["batches"][1]["num_texts_unlike_depth_0"] == {
+        "foretell": 0,
+        "transformers": 0,
+        "transformers generate_batch": 0,
+    }
+    assert {(c["batch"], c["rows"], c["nodes"]) for c in data["step_costs"]["pass"]} >= {(1, 1, 1), (2, 2, 2)}
+    assert set(data["environment"]["load"]) == {"load_average_start", "load_average_end", "cores_of_others", "note"}
+    for text in ("Depth auto: ", "Tree of 3 nodes, depth 2: ", "A pass over 2 rows and no draft takes "):
+        assert text in ran.out
+    assert "Text of transformers generate_batch equal to depth 0: 3 of 3" in ran.out
+    assert ran.out.count("Text equal to depth 0: 12 of 12.") == 2
+
+
+def test_a_batch_alone(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    out = tmp_path / "bench.json"
+    line = ("bench", folders / "cycle", "--prompts", prompts, "--batch", "3", "--depths", "0", "--max-tokens", 3)
+    assert run(*line, "--repeats", 1, "--json", out).code == 0
+    data = json.loads(out.read_text())
+    assert [(r["domain"], r["num_prompts"]) for r in data["runs"]] == [("all", 3)]
+    assert data["batches"][0]["num_plain_texts_unlike_batch_1"] is None and data["best_depth"] == 0
+
+
+def test_a_policy_that_loses_is_named() -> None:
+    def of(domain: str, depth: object, speedup: float, best: float | None = None) -> Any:
+        spreads = {
+            "speedup": Spread(speedup, speedup, speedup),
+            "speedup_over_best_fixed": best and Spread(best, best, best),
+        }
+        values = dict.fromkeys((f.name for f in fields(RunSummary)), None)
+        return RunSummary(
+            **{**values, "system": "foretell", "domain": domain, "depth": depth, "num_nodes": 0, **spreads}
+        )
+
+    runs = [of("all", 0, 1.0), of("all", 2, 1.2), of("all", "auto", 1.15, 0.96)]
+    runs += [of("chat", 0, 1.0), of("chat", 2, 1.2), of("chat", "auto", 0.9, 0.75)]
+    lines = _policy(BenchReport(runs, [], {}, []))
+    assert lines == [
+        "Depth auto: 1.15x (1.15-1.15) of depth 0, 0.96x (0.96-0.96) of the best fixed depth (2).",
+        "Depth auto is more than 5 % slower than depth 0 on: chat (0.90x).",
+        "Depth auto is more than 5 % slower than the best fixed depth on: chat (0.75x).",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (("--batch", "0,2"), '--batch: "0,2" is not allowed; give integers of at least 1'),
+        (("--batch", "two"), '--batch: "two"'),
+        (("--batch", "4"), "--batch: a batch of 4 needs at least 4 prompts, better 8, and there are 3"),
+        (("--nodes", "1"), '--nodes: "1" is not allowed; give integers of at least 2'),
+        (("--nodes", "2", "--depths", "2,3"), "--nodes: 2 nodes at depths 0, 2, 3 are no tree"),
+        (("--nodes", "4", "--drafter", "ngram"), "--nodes: look-up (ngram) drafts chains"),
+    ],
+)
+def test_options_that_do_not_fit(run: Any, folders: Path, prompts: Path, given: tuple[str, ...], says: str) -> None:
+    ran = run("bench", folders / "cycle", "--heads", folders / "right", "--prompts", prompts, *given)
+    assert ran.code == 2 and says in ran.err and ran.err.count("error:") == 1
+
+
+def test_trees_need_heads(run: Any, folders: Path, prompts: Path) -> None:
+    ran = run("bench", folders / "cycle", "--prompts", prompts, "--nodes", "4", "--depths", "2")
+    assert ran.code == 2 and "no heads" in ran.err

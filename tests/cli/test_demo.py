@@ -29,6 +29,15 @@ def test_a_given_depth_is_not_searched(run: Any, folders: Path, prompts: Path) -
     assert "bcdefghij" in ran.out.replace("‹", "").replace("›", "")
 
 
+def test_depth_auto(run: Any, folders: Path, prompts: Path) -> None:
+    line = ("demo", "--model", folders / "cycle", "--heads", folders / "right", "--prompts", prompts)
+    ran = run(*line, "--max-tokens", 20, "--depth", "auto", "--num-prompts", 1)
+    assert ran.code == 0 and "plain and depth auto, in turns" in ran.err and "Text unchanged: yes" in ran.out
+    assert "--depth auto" in ran.out and "depth auto tok/s" in ran.out
+    ran = run(*line, "--depth", 0)
+    assert ran.code == 2 and '--depth: "0"' in ran.err and ">= 1" in ran.err
+
+
 def test_a_missing_adapter_is_named(run: Any, monkeypatch: pytest.MonkeyPatch, prompts: Path) -> None:
     monkeypatch.setattr("foretell.cli.demo.DEMO_ADAPTER", "adapters/none")
     ran = run("demo", "--prompts", prompts)

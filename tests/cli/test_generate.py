@@ -150,15 +150,17 @@ def test_a_tree(run: Any, folders: Path, tmp_path: Path) -> None:
     assert ran.code == 0 and ran.out == plain.out and found["num_nodes"] == 6
     most = max(found["stats"]["num_draft_tokens_per_pos"])
     assert found["stats"]["num_draft_tokens"] > 2 * most  # more nodes than a chain of two has
+    assert run(*line, "--depth", "auto", "--nodes", 6).out == plain.out
 
 
 @pytest.mark.parametrize(
     ("given", "words"),
     [
         (("--heads", "right", "--nodes", 3), ["--nodes: 3 nodes at depth 3", "at least 4"]),
-        (("--heads", "right", "--nodes", 4, "--depth", 0), ["--nodes", "depth 0", "a depth of at least 1"]),
-        (("--heads", "right", "--nodes", 4, "--depth", "auto"), ["--nodes", "auto drafts chains"]),
-        (("--drafter", "ngram", "--nodes", 4), ["--nodes", "look-up"]),
+        (("--heads", "right", "--nodes", 4, "--depth", 0), ["--nodes", "nothing is drafted at depth 0"]),
+        (("--nodes", 4, "--depth", "auto"), ["--nodes", "nothing is drafted at depth auto"]),
+        (("--drafter", "ngram", "--nodes", 4), ["--nodes", "ngram without heads drafts chains"]),
+        (("--draft-model", "cycle", "--nodes", 4), ["--nodes", "model without heads drafts chains"]),
         (("--heads", "right", "--nodes", 5, "--exact"), ["--nodes", "exact"]),
         (("--heads", "right", "--depth", 8, "--exact"), ["--exact", "at most 7"]),
         (("--params", "logprobs=2"), ["--params logprobs", "--json FILE"]),
@@ -167,7 +169,7 @@ def test_a_tree(run: Any, folders: Path, tmp_path: Path) -> None:
     ],
 )
 def test_what_does_not_fit(run: Any, folders: Path, given: tuple[object, ...], words: list[str]) -> None:
-    ran = run("generate", folders / "cycle", "a", *(folders / g if g == "right" else g for g in given))
+    ran = run("generate", folders / "cycle", "a", *(folders / g if g in ("right", "cycle") else g for g in given))
     assert (ran.code, ran.out) == (2, "") and ran.err.splitlines()[-1].startswith("error: ")
     for word in words:
         assert word in ran.err.splitlines()[-1]

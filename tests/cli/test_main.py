@@ -12,8 +12,7 @@ from foretell.cli.main import app
 from foretell.errors import CheckpointError
 
 OPTIONS = {
-    "bench": "batch depths draft-model drafter dtype heads json max-tokens nodes num-prompts prompts "
-    "reference repeats",
+    "bench": "batch depths draft-model drafter dtype heads json max-tokens nodes num-prompts prompts reference repeats",
     "demo": "depth dtype heads json max-tokens model num-prompts prompts",
     "distill": "batch dtype json limit max-tokens min-p seed temperature top-k top-p",
     "generate": "chat depth draft-model drafter dtype exact heads json max-tokens nodes params seed stop temperature",

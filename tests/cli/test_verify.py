@@ -102,7 +102,6 @@ def test_depth_auto(run: Any, folders: Path, prompts: Path) -> None:
     ("given", "words"),
     [
         (("--nodes", 3, "--depths", "1,3"), ["--nodes: 3 nodes at depth 3", "at least 4"]),
-        (("--nodes", 4, "--depths", "auto"), ["--nodes", "auto drafts chains"]),
         (("--exact", "--depths", "8"), ["--exact", "at most 7"]),
         (("--exact", "--nodes", 5), ["--nodes", "exact"]),
     ],

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 from collections import defaultdict
-from typing import Any
 
 import pytest
 import torch
@@ -29,8 +28,8 @@ def logits_after(path: list[int], size: int, seed: int = 0) -> torch.Tensor:
     return torch.randn(size, generator=torch.Generator().manual_seed(number), dtype=torch.float64) * 2
 
 
-def grower_of(shape: Shape, size: int = 260, params: SamplingParams | None = None, heads: Any = None) -> TreeGrower:
-    return TreeGrower(row_of([1], pools_of(8), params=params, vocab_size=size), shape, heads)
+def grower_of(shape: Shape, size: int = 260, params: SamplingParams | None = None) -> TreeGrower:
+    return TreeGrower(row_of([1], pools_of(8), params=params, vocab_size=size), shape)
 
 
 def grow(grower: TreeGrower, size: int, seed: int = 0, num_levels: int | None = None) -> None:
@@ -39,9 +38,7 @@ def grow(grower: TreeGrower, size: int, seed: int = 0, num_levels: int | None = 
 
 
 def log_mass(path: list[int], size: int, seed: int) -> float:
-    return sum(
-        float(logits_after(path[:i], size, seed).float().log_softmax(-1)[token]) for i, token in enumerate(path)
-    )
+    return sum(float(logits_after(path[:i], size, seed).float().log_softmax(-1)[token]) for i, token in enumerate(path))
 
 
 def assert_whole(draft: Draft) -> None:
@@ -126,12 +123,14 @@ def test_plain_chains_and_trees_of_many_rows_grow_together() -> None:
 
 
 @pytest.mark.parametrize("shape", [Shape.chain(2), Shape(2, 6)], ids=str)
-@pytest.mark.parametrize("params", [None, HOT, SamplingParams(bad_words=[[7]])], ids=["greedy", "sampled", "with rules"])
+@pytest.mark.parametrize(
+    "params", [None, HOT, SamplingParams(bad_words=[[7]])], ids=["greedy", "sampled", "with rules"]
+)
 def test_a_reduced_draft_vocabulary(shape: Shape, params: SamplingParams | None) -> None:
     """Logits are over the heads' few tokens, drafts over the trunk's."""
     ids = [5, 7, 100, 250]
     heads = random_heads(Trunk(tiny_llama()), draft_ids=ids)
-    grower = grower_of(shape, params=params, heads=heads)
+    grower = grower_of(shape, params=params)
     for _ in range(2):
         grow_all([grower], torch.tensor([[0.0, 3.0, 2.0, 1.0]]).expand(len(grower.frontier), -1), heads)
     draft = grower.finish()

@@ -43,7 +43,7 @@ def guess(drafter: NgramDrafter, text: list[int], depth: int = 4) -> list[int]:
 
 @pytest.mark.parametrize("sizes", [(3, 1), (1, 1), (4, 2)])
 def test_guesses_are_those_of_a_plain_search(sizes: tuple[int, int]) -> None:
-    """Rows of different length grow by chunks, are skipped, are forgotten, and are admitted again with all their text."""
+    """Rows of different length grow by chunks, are skipped, forgotten, and admitted again with all their text."""
     chance = random.Random(0)
     drafter = NgramDrafter(*sizes)
     letters = range(6)

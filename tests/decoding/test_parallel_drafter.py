@@ -120,6 +120,7 @@ def test_drafts_of_other_families(monkeypatch: pytest.MonkeyPatch, family: str) 
     """40 tokens and more: past the sliding window."""
     heads = random_heads(Trunk(FAMILIES[family]()), **KINDS["layer below"])
     check_drafts(monkeypatch, heads, [PROMPTS[4], PROMPTS[1]], max_batch=2, num_tokens=24)
+    check_drafts(monkeypatch, heads, [PROMPTS[4] * 5, PROMPTS[5] * 7], max_batch=2, num_tokens=8)
 
 
 @pytest.mark.parametrize("kind", ["layer", "medusa"])

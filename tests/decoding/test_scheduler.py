@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -128,13 +130,13 @@ def assert_all_is_given_back(engine: Engine) -> None:
 
 SHARED = drawn(40)
 REQUESTS: list[tuple[list[int], dict[str, Any], int, int]] = [
-    (drawn(5), {"max_tokens": 40}, 0, 0),
-    (drawn(30), {"max_tokens": 50}, 3, 0),
+    (drawn(5), {"max_tokens": 20}, 0, 0),
+    (drawn(50), {"max_tokens": 24}, 3, 0),
     (SHARED + drawn(3), {"max_tokens": 30}, 2, 5),
-    (SHARED + drawn(9), {"max_tokens": 25, "temperature": 1.0, "seed": 3}, 3, 0),
-    (SHARED + drawn(20), {"max_tokens": 8}, 0, 0),
-    (drawn(60), {"max_tokens": 20, "temperature": 0.8, "top_k": 20, "seed": 4}, 1, 0),
-    (drawn(1), {"max_tokens": 70}, 3, 8),
+    (SHARED + drawn(9), {"max_tokens": 25, "temperature": 1.0, "seed": 3}, 0, 0),
+    (SHARED + drawn(20), {"max_tokens": 8}, 3, 0),
+    (drawn(60), {"max_tokens": 20, "temperature": 0.8, "top_k": 20, "seed": 4}, 1, 4),
+    (drawn(1), {"max_tokens": 30}, 3, 8),
     (drawn(70), {"max_tokens": 1}, 3, 0),
 ]
 
@@ -144,9 +146,9 @@ def params_of(index: int) -> SamplingParams:
 
 
 @cache
-def single(kind: str, index: int) -> Completion:
-    prompt, _, depth, num_nodes = REQUESTS[index]
-    [done] = engine_of(kind).generate([prompt], params_of(index), depth=depth, num_nodes=num_nodes)
+def alone(index: int) -> Completion:
+    """The text of plain decoding, in an engine of its own."""
+    [done] = Engine(MTPModel(trunk_of())).generate(REQUESTS[index][:1], params_of(index))
     return done
 
 
@@ -158,8 +160,8 @@ class EngineMachine(RuleBasedStateMachine):
 
     @initialize(
         kind=st.sampled_from(KINDS),
-        max_batch=st.integers(1, 5),
-        num_blocks=st.sampled_from([14, 17, 22]),
+        max_batch=st.sampled_from([2, 3, 5]),
+        num_blocks=st.sampled_from([14, 17]),
         max_step_tokens=st.sampled_from([5, 23, 512]),
     )
     def begin(self, kind: str, max_batch: int, num_blocks: int, max_step_tokens: int) -> None:
@@ -196,24 +198,21 @@ class EngineMachine(RuleBasedStateMachine):
             return
         drain(self.engine)
         for index, row in self.rows:
-            expected = single(self.kind, index)
-            got = row.token_ids
+            expected, got = alone(index), row.token_ids
             if row.finish_reason == "abort":
                 assert len(got) <= len(expected.token_ids)
-                expected_ids = expected.token_ids[: len(got)]
             else:
-                assert row.finish_reason == expected.finish_reason
-                expected_ids = expected.token_ids
+                assert (row.finish_reason, len(got)) == (expected.finish_reason, len(expected.token_ids))
             if row.params.greedy:
-                assert_same_text(trunk_of(), row.prompt_token_ids, expected_ids, got)
-            else:
-                assert got == expected_ids
+                assert_same_text(trunk_of(), row.prompt_token_ids, expected.token_ids[: len(got)], got)
+            elif not row.depth:  # a draft that is dropped for want of memory leaves other random numbers
+                assert got == expected.token_ids[: len(got)]
         assert_all_is_given_back(self.engine)
         EngineMachine.num_preemptions += self.engine._core.scheduler.num_preemptions
         EngineMachine.num_reused += self.engine._core.scheduler.num_reused_tokens
 
 
-EngineMachine.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None, derandomize=True)
+EngineMachine.TestCase.settings = settings(max_examples=10, stateful_step_count=20, deadline=None, derandomize=True)
 
 
 class TestAnyOrder(EngineMachine.TestCase):  # type: ignore[name-defined, misc]
@@ -228,19 +227,18 @@ class TestAnyOrder(EngineMachine.TestCase):  # type: ignore[name-defined, misc]
 @pytest.mark.parametrize("num_nodes", [0, 8])
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_that_give_way_start_again_and_write_the_same(kind: str, num_nodes: int) -> None:
-    prompts, params = [drawn(n) for n in (9, 20, 33, 2, 14)], SamplingParams(max_tokens=48, ignore_eos=True)
-    expected = [engine_of(kind).generate([p], params, depth=3, num_nodes=num_nodes)[0] for p in prompts]
+    prompts, params = [drawn(n) for n in (9, 40, 53, 2, 34)], SamplingParams(max_tokens=36, ignore_eos=True)
+    expected = Engine(MTPModel(trunk_of()), 5).generate(prompts, params)
     engine = engine_of(kind, 5, num_blocks=14)
     rows = [add(engine, prompt, params, 3, num_nodes) for prompt in prompts]
     while not engine._core.is_idle:
-        order = [row for row in rows if row in engine._core.scheduler.running]
-        assert order == engine._core.scheduler.running  # first come, first served
+        running, waiting = engine._core.scheduler.running, engine._core.scheduler.waiting
+        unfinished = [row for row in rows if row.finish_reason is None]
+        assert [*running, *waiting] == unfinished  # first come, first served; who came last gives way
         advance(engine)
     assert engine._core.scheduler.num_preemptions > 0
     for row, plain in zip(rows, expected, strict=True):
         assert_same_text(trunk_of(), row.prompt_token_ids, plain.token_ids, row.token_ids)
-    # The oldest row never had to wait.
-    assert rows[0].stats == expected[0].stats
     assert_all_is_given_back(engine)
 
 
@@ -398,7 +396,9 @@ def test_three_completions_of_one_prompt(depth: int) -> None:
 # Prefix reuse
 
 
-def drafts_of(engine: Engine, prompt: list[int], params: SamplingParams, depth: int) -> tuple[Completion, dict[int, Any]]:
+def drafts_of(
+    engine: Engine, prompt: list[int], params: SamplingParams, depth: int
+) -> tuple[Completion, dict[int, Any]]:
     """A completion, and every draft that was made for it, by the number of tokens it was made behind."""
     drafts: dict[int, Any] = {}
     make = engine._core.step._draft
@@ -417,6 +417,21 @@ def drafts_of(engine: Engine, prompt: list[int], params: SamplingParams, depth: 
     return done, drafts
 
 
+@contextmanager
+def reading(trunk: Trunk) -> Iterator[list[int]]:
+    """How many tokens each pass of the trunk reads."""
+    num_read: list[int] = []
+    states = trunk.states
+
+    def counted(embeddings: torch.Tensor, positions: torch.Tensor, *rest: Any, **more: Any) -> Any:
+        num_read.append(positions.numel())
+        return states(embeddings, positions, *rest, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(trunk, "states", counted)
+        yield num_read
+
+
 PREFIX = drawn(70)
 
 
@@ -429,17 +444,13 @@ def test_a_known_beginning_is_not_read_again(kind: str) -> None:
     drafts_of(engine, first, params, 3)
     for length in (16, 32, 33, 47, 48, 49, 64, 65, 70):
         prompt = PREFIX[:length] + drawn(6)
-        before, num_read = engine._core.scheduler.num_reused_tokens, []
-        states = engine.model.trunk.states
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(
-                engine.model.trunk, "states", lambda e, p, *a, **k: num_read.append(p.numel()) or states(e, p, *a, **k)
-            )
+        before = engine._core.scheduler.num_reused_tokens
+        with reading(engine.model.trunk) as num_read:
             got = drafts_of(engine, prompt, params, 3)
         reused = engine._core.scheduler.num_reused_tokens - before
         # A head's last entries of a block depend on the tokens behind it, so one block less is shared than is equal.
         assert reused == max(0, length // BLOCK_SIZE - 1) * BLOCK_SIZE
-        assert num_read[0] == len(prompt) - reused or kind == "model"
+        assert num_read[0] == len(prompt) - reused
         expected = drafts_of(apart, prompt, params, 3)
         assert got == expected and len(got[1]) > 3
     assert apart._core.scheduler.num_reused_tokens == 0

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from foretell.config import SamplingParams
-from foretell.decoding import drafter_config
+from foretell.decoding import drafter_config, heads_drafter
 from foretell.decoding.drafter import NO_CACHE, Shape
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
@@ -139,7 +139,8 @@ def test_the_second_drafts_as_if_it_were_alone(monkeypatch: pytest.MonkeyPatch, 
         checked = (test_cache if model.heads.reads_tokens else test_parallel_drafter).CheckedDrafter
     monkeypatch.setattr(checked, "texts", texts, raising=False)
     monkeypatch.setattr(checked, "num_compared", 0, raising=False)
-    monkeypatch.setattr(drafter_config, checked.__mro__[1].__name__, checked)
+    made_in = drafter_config if second == "model" else heads_drafter
+    monkeypatch.setattr(made_in, checked.__mro__[1].__name__, checked)
     by_look_up: list[int] = []
     draft = drafter_config.NgramDrafter.draft
 

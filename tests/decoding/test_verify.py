@@ -234,13 +234,19 @@ def test_two_children_after_each_of_two_keep_the_law(monkeypatch: pytest.MonkeyP
 
 @pytest.mark.parametrize(
     ("token_ids", "parents"),
-    [([2], [-1]), ([2, 0], [-1, -1]), ([2, 0, 1], [-1, -1, -1]), ([1, 2], [-1, 0]), ([1, 2, 0, 1, 0], [-1, -1, 0, 0, 1])],
+    [
+        ([2], [-1]),
+        ([2, 0], [-1, -1]),
+        ([2, 0, 1], [-1, -1, -1]),
+        ([1, 2], [-1, 0]),
+        ([1, 2, 0, 1, 0], [-1, -1, 0, 0, 1]),
+    ],
     ids=str,
 )
 def test_certain_children_keep_the_law(
     monkeypatch: pytest.MonkeyPatch, token_ids: list[int], parents: list[int]
 ) -> None:
-    """Look-up and grammar guess without a distribution; whatever they guess, tokens that the filters forbid included."""
+    """Look-up and grammar guess without a distribution, also tokens that the filters forbid."""
     for setting, params in SETTINGS.items():
         draft = Draft(token_ids, parents, [None] * len(parents))
         if setting == "T=1" or world_accepts(draft, params):

@@ -50,7 +50,7 @@ def names_in_source() -> set[str]:
     for file in SOURCE.rglob("*.py"):
         names.add(file.stem)
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
                 names.add(node.name)
             elif isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
                 names.add(node.target.id)

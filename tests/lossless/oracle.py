@@ -12,7 +12,7 @@ from foretell.decoding import heads_drafter
 from foretell.decoding.drafters import HeadsDrafter
 from foretell.decoding.parallel_drafter import ParallelDrafter
 from foretell.models.trunk import Trunk
-from foretell.types import Completion
+from foretell.types import Completion, Draft
 
 NEAR_TIE = 1e-4
 """Gap between the two best logits below which fp32 rounding may choose either."""
@@ -27,7 +27,11 @@ QUALITIES: dict[str, Callable[[int], bool] | None] = {
 
 
 def script_drafts(monkeypatch: pytest.MonkeyPatch, texts: Iterable[Completion], quality: str) -> None:
-    """Heads run as ever, but what they draft is replaced: by the known text, or by another token."""
+    """Heads run as ever, but what they draft is replaced: by the known text, or by another token.
+
+    In a tree the known text is the last of its siblings, so that a branch other than the first is accepted, and it is
+    kept as if it were certain; nowhere else does its token lie.
+    """
     known = {tuple(text.prompt_token_ids): text.token_ids for text in texts}
     is_right = QUALITIES[quality]
 
@@ -37,17 +41,31 @@ def script_drafts(monkeypatch: pytest.MonkeyPatch, texts: Iterable[Completion], 
             for grower in growers if is_right is not None else ():
                 row, draft = grower.row, grower.draft
                 text = known[tuple(row.prompt_token_ids)]
-                # Of the level that was just drafted the known text is the last node, the last one to be tried.
-                level = [node for node, depth in enumerate(draft.depths) if depth == grower.depth]
-                index = len(row.token_ids) + grower.depth - 1
-                for node in level if index < len(text) else ():
-                    if node == level[-1] and is_right(index):
-                        draft.token_ids[node] = text[index]
-                    elif draft.token_ids[node] == text[index]:
+                start, index = len(row.token_ids), len(row.token_ids) + grower.depth - 1
+                if index >= len(text):
+                    continue
+                on_path = [
+                    n for n, d in enumerate(draft.depths) if d == grower.depth and _follows(draft, n, text[start:])
+                ]
+                for node in on_path:
+                    if draft.token_ids[node] == text[index]:
                         draft.token_ids[node] = (text[index] + 1) % self.heads.trunk.vocab_size
+                if on_path and is_right(index):
+                    node, parent = on_path[-1], draft.parents[on_path[-1]]
+                    draft.token_ids[node] = text[index]
+                    if not grower.is_chain:
+                        grower._log_mass[node] = grower._log_mass[parent] if parent >= 0 else 0.0
+                        if node not in grower.frontier:
+                            grower.frontier = sorted([*grower.frontier[:-1], node])
 
     for drafter in (HeadsDrafter, ParallelDrafter):
         monkeypatch.setattr(heads_drafter, drafter.__name__, type(drafter.__name__, (Scripted, drafter), {}))
+
+
+def _follows(draft: Draft, node: int, text: list[int]) -> bool:
+    """True where the tokens before ``node`` are those of ``text``."""
+    above = draft.prefix(draft.parents[node])
+    return above == text[: len(above)]
 
 
 def assert_same_text(trunk: Trunk, prompt: list[int], expected: list[int], got: list[int]) -> None:

@@ -52,11 +52,12 @@ def run(model: MTPModel, depth: int) -> tuple[Completion, dict[int, torch.Tensor
             passes[-1] = found
         return found
 
+    engine = Engine(model)  # which measures an entry of its caches with a pass of its own
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(model.trunk, "states", kept)
         patch.setattr(model.trunk, "project", seen)
         params = SamplingParams(max_tokens=140, ignore_eos=True)
-        [done] = Engine(model).generate([PROMPT], params, depth=depth)
+        [done] = engine.generate([PROMPT], params, depth=depth)
     logits: list[torch.Tensor] = []
     for logits_MV in passes:
         assert logits_MV is not None

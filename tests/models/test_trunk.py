@@ -46,9 +46,13 @@ def test_packed_documents_do_not_see_each_other(build: Build) -> None:
         torch.testing.assert_close(getattr(together, side), torch.cat(apart, dim=1), rtol=1e-4, atol=1e-4)
 
 
-def test_recurrent_families_are_refused() -> None:
-    with pytest.raises(UnsupportedModel, match="recurrent state .linear_attention."):
-        Trunk(tiny_qwen3_next())
+def test_recurrent_families_load_where_they_can_be_rewound() -> None:
+    assert Trunk(tiny_qwen3_next()).is_recurrent
+    other = tiny_qwen3_next()
+    other.config.model_type = "new_hybrid"
+    with pytest.raises(UnsupportedModel, match="rejected drafts cannot be undone, because .* not been tried"):
+        Trunk(other)
+    assert Trunk(other, for_training=True).is_recurrent
 
 
 class _ScaledLlama(LlamaForCausalLM):

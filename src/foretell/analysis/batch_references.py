@@ -57,9 +57,8 @@ class GenerateBatches:
         pad = self._config.pad_token_id
         ids = torch.tensor([[pad] * (length - len(p)) + p for p in prompts], device=self._model.device)
         mask = torch.tensor([[0] * (length - len(p)) + [1] * len(p) for p in prompts], device=self._model.device)
-        output = self._model.generate(
-            ids, attention_mask=mask, generation_config=self._config, max_new_tokens=max_tokens
-        )
+        self._config.max_new_tokens = max_tokens
+        output = self._model.generate(ids, attention_mask=mask, generation_config=self._config)
         return [self._ended(row) for row in output[:, length:].tolist()]
 
     def _ended(self, token_ids: list[int]) -> list[int]:

@@ -8,6 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from foretell.analysis.records import Spread
+from foretell.analysis.watch import watch_steps
 from foretell.decoding.engine import Engine
 from foretell.decoding.scheduler import Work
 from foretell.decoding.step import StepTimes
@@ -27,17 +28,14 @@ class StepCosts:
 
     def watch(self, engine: Engine) -> None:
         """Collect this engine's steps from now on."""
-        depths = engine._core.depths
-        observe = depths.observe
 
-        def seen(works: Sequence[Work], counted: Sequence[tuple[int, int]], times: StepTimes) -> None:
-            observe(works, counted, times)
+        def on_step(works: Sequence[Work], counted: Sequence[tuple[int, int]], times: StepTimes) -> None:
             if all(work.num_read == 1 for work in works):
                 drafted = [work.row.stats.num_draft_tokens - c[0] for work, c in zip(works, counted, strict=True)]
                 depth = max((w.shape.depth for w, n in zip(works, drafted, strict=True) if n), default=0)
                 self.add(engine.max_batch, drafted, depth, times)
 
-        depths.observe = seen  # type: ignore[method-assign]
+        watch_steps(engine, on_step)
 
     def add(self, batch: int, drafted: Sequence[int], depth: int, times: StepTimes) -> None:
         """One step: drafted nodes of every row, and the deepest draft."""

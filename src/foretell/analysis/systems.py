@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,9 +14,11 @@ from transformers.generation.streamers import BaseStreamer
 
 from foretell.analysis.records import Setting
 from foretell.analysis.step_costs import StepCosts
+from foretell.analysis.watch import watch_steps
 from foretell.config import SamplingParams
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Depth, Engine
+from foretell.decoding.scheduler import Work
 from foretell.decoding.step import StepTimes
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
@@ -77,16 +80,24 @@ class EngineSystem:
         self.setting = Setting("foretell", depth, num_nodes)
         self._engine = Engine(model, drafter=drafter, reuse_prefixes=False)
         self._engine.check_depth(depth, num_nodes)
+        self._arrivals_s: list[float] = []
+        watch_steps(self._engine, self._note_arrival)
         if costs is not None:
             costs.watch(self._engine)
 
     def run(self, prompt_token_ids: list[int], max_tokens: int, label: str = "") -> Sample:
-        """Greedy; the first step, which reads the prompt, is not in the times."""
+        """Greedy; the first step, which reads the prompt, is not in the times. What is decided between steps is."""
         engine, params = self._engine, SamplingParams(max_tokens=max_tokens)
         before = replace(engine.decode_times)
+        self._arrivals_s.clear()
         [done] = engine.generate([prompt_token_ids], params, self.depth, num_nodes=self.setting.num_nodes, label=label)
         times = times_since(engine.decode_times, before)
-        return Sample(done.token_ids, times.total_s, times, done, engine.drafter_num_bytes)
+        decode_s = self._arrivals_s[-1] - self._arrivals_s[0]
+        return Sample(done.token_ids, decode_s, times, done, engine.drafter_num_bytes)
+
+    def _note_arrival(self, works: Sequence[Work], counted: object, times: StepTimes) -> None:
+        if works[0].row.token_ids:
+            self._arrivals_s.append(time.perf_counter())
 
 
 class TransformersSystem:
@@ -102,12 +113,12 @@ class TransformersSystem:
     def run(self, prompt_token_ids: list[int], max_tokens: int, label: str = "") -> Sample:
         """A streamer notes when each token arrives, so that prefill is left out here too."""
         clock = _Clock()
+        self._config.max_new_tokens = max_tokens
         input_ids = torch.tensor([prompt_token_ids], device=self._model.device)
         output = self._model.generate(
             input_ids,
             attention_mask=torch.ones_like(input_ids),
             generation_config=self._config,
-            max_new_tokens=max_tokens,
             streamer=clock,
         )
         token_ids = output[0, len(prompt_token_ids) :].tolist()

@@ -63,7 +63,7 @@ def bench(
     reference: Annotated[
         bool,
         switch(
-            "Measure transformers in the same run too, on the same weights: generate(); in batches generate_batch() too."
+            "Measure transformers in the same run, on the same weights: generate(), and in batches generate_batch()."
         ),
     ] = False,
     dtype: Dtype = "auto",

@@ -44,10 +44,10 @@ def _cells(run: RunSummary, report: BenchReport) -> dict[str, str]:
     """Column name -> cell; the same names for every run of a report."""
     cells = {"domain": run.domain, "system": run.system.removeprefix("transformers "), "depth": run.setting.label}
     if report.batch > 1:
-        cells["all tokens/s"] = spread(run.decode_tokens_per_s, 1)
-        cells["a request's"] = spread(run.request_tokens_per_s, 1)
+        cells["all tokens/s"] = _rate(run.decode_tokens_per_s)
+        cells["a request's"] = _rate(run.request_tokens_per_s)
     else:
-        cells["tokens/s"] = spread(run.decode_tokens_per_s, 1)
+        cells["tokens/s"] = _rate(run.decode_tokens_per_s)
     cells["speed-up"] = spread(run.speedup, 2, "x")
     systems = {other.system for other in report.runs}
     if "transformers" in systems:
@@ -63,6 +63,10 @@ def _cells(run: RunSummary, report: BenchReport) -> dict[str, str]:
     if report.batch == 1:
         cells["predicted"] = number(run.predicted_speedup, 2, "x")
     return cells
+
+
+def _rate(value: Spread | None) -> str:
+    return spread(value, 1 if value is None or value.median < 100 else 0)
 
 
 def _rates(rates: list[float]) -> str:

@@ -12,7 +12,7 @@ from cyclopts.validators import Number
 
 from foretell.cli.assets import DEMO_ADAPTER, find, prompt_files
 from foretell.cli.loading import check_depths, check_model, default_depths, load_model
-from foretell.cli.options import Dtype, Json, MaxTokens, Prompts
+from foretell.cli.options import DepthChoice, Dtype, Json, MaxTokens, Prompts, parse_depth
 from foretell.cli.output import check_json_target, note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
 from foretell.errors import UsageError
@@ -40,8 +40,8 @@ def demo(
     prompts: Prompts = None,
     num_prompts: Annotated[int, Parameter(validator=Number(gte=1), help="Take so many prompts from each file.")] = 2,
     depth: Annotated[
-        int | None,
-        Parameter(validator=Number(gte=1), help="Tokens drafted a step. Default: the fastest of 1, 2 and 3 here."),
+        str | None,
+        Parameter(help="Tokens drafted a step, or auto = as many as pay. Default: the fastest of 1, 2 and 3 here."),
     ] = None,
     max_tokens: MaxTokens = 64,
     dtype: Dtype = "auto",
@@ -57,6 +57,7 @@ def demo(
         foretell demo --num-prompts 1
     """
     check_json_target(json)
+    asked = None if depth is None else parse_depth(depth, at_least=1)
     adapter = heads or find(DEMO_ADAPTER)
     if adapter is None:
         raise UsageError(f"--heads: {DEMO_ADAPTER} is not here; run from the repository or name an adapter folder")
@@ -70,17 +71,16 @@ def demo(
 
     loaded = load_model(model, str(adapter), dtype)
     taken = load_prompts(loaded, files, num_prompts)
-    if depth is None:
-        depth = _best_depth(loaded, taken, default_depths(loaded, _DEEPEST, first=1))
-    check_depths(loaded, [depth], "--depth")
-    report = _measure(loaded, taken, [depth], max_tokens, _REPEATS, f"plain and depth {depth}, in turns")
+    used = _best_depth(loaded, taken, default_depths(loaded, _DEEPEST, first=1)) if asked is None else asked
+    check_depths(loaded, [used], "--depth")
+    report = _measure(loaded, taken, [used], max_tokens, _REPEATS, f"plain and depth {used}, in turns")
     where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
-    print_demo(results(), loaded, taken, report, where, _next_steps(model, adapter, depth))
+    print_demo(results(), loaded, taken, report, where, _next_steps(model, adapter, used))
     write_json(json, {"environment": where, **report.as_dict()})
     return 0 if report.passed else 1
 
 
-def _next_steps(model: str, adapter: Path, depth: int) -> list[str]:
+def _next_steps(model: str, adapter: Path, depth: DepthChoice) -> list[str]:
     trunk, heads = shlex.quote(model), f"--heads {shlex.quote(str(adapter))}"
     return [
         f'  foretell generate {trunk} "Name three rivers." --chat {heads} --depth {depth}',
@@ -101,7 +101,12 @@ def _best_depth(model: MTPModel, prompts: Sequence[BenchPrompt], depths: list[in
 
 
 def _measure(
-    model: MTPModel, prompts: Sequence[BenchPrompt], depths: list[int], max_tokens: int, repeats: int, what: str
+    model: MTPModel,
+    prompts: Sequence[BenchPrompt],
+    depths: Sequence[DepthChoice],
+    max_tokens: int,
+    repeats: int,
+    what: str,
 ) -> BenchReport:
     from foretell.analysis.bench import run_bench
 

@@ -13,6 +13,7 @@ from foretell.analysis.bench_report import BenchReport
 from foretell.analysis.summary import ALL, RunSummary
 from foretell.analysis.texts import BenchPrompt
 from foretell.cli.bench_table import number, spread
+from foretell.cli.options import DepthChoice
 from foretell.cli.origins import marked, pieces
 from foretell.models.mtp_model import MTPModel
 
@@ -28,7 +29,7 @@ def print_demo(
     next_steps: Sequence[str],
 ) -> None:
     """The whole report."""
-    depth = max(int(record.depth) for record in report.records)
+    depth = next(record.depth for record in report.records if not record.is_plain)
     _print_example(console, loaded.tokenizer, prompts[0], report, depth)
     _say(console, "", equality_line(report))
     _print_table(console, report, depth)
@@ -51,7 +52,9 @@ def equality_line(report: BenchReport) -> str:
     )
 
 
-def _print_example(console: Console, tokenizer: Any, prompt: BenchPrompt, report: BenchReport, depth: int) -> None:
+def _print_example(
+    console: Console, tokenizer: Any, prompt: BenchPrompt, report: BenchReport, depth: DepthChoice
+) -> None:
     done = next(r.sample.completion for r in report.records if r.depth == depth and r.prompt == 0)
     if done is None or tokenizer is None:
         return
@@ -68,7 +71,7 @@ def _print_example(console: Console, tokenizer: Any, prompt: BenchPrompt, report
     )
 
 
-def _print_table(console: Console, report: BenchReport, depth: int) -> None:
+def _print_table(console: Console, report: BenchReport, depth: DepthChoice) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     names = ("prompts", "plain tok/s", f"depth {depth} tok/s", "speed-up", "tok/pass", "acceptance by depth")
     for name in names:
@@ -86,7 +89,7 @@ def _print_table(console: Console, report: BenchReport, depth: int) -> None:
     console.print(table)
 
 
-def _conclusion(report: BenchReport, depth: int) -> list[str]:
+def _conclusion(report: BenchReport, depth: DepthChoice) -> list[str]:
     run: RunSummary = next(r for r in report.runs if r.depth == depth and r.domain == ALL)
     if run.speedup is None:
         return ["", "The texts were too short to measure a speed."]
@@ -97,10 +100,12 @@ def _conclusion(report: BenchReport, depth: int) -> list[str]:
             f"With multi-token prediction this machine writes {median:.2f}x as fast "
             "(median; in brackets the 10th and 90th percentile).",
         ]
+    slower = f"Multi-token prediction is SLOWER here: {median:.2f}x. "
+    if depth == "auto":
+        return ["", f"{slower}Is the machine busy with something else?"]
     return [
         "",
-        f"Multi-token prediction is SLOWER here: {median:.2f}x. "
-        f"Drafting and a pass over {depth + 1} tokens cost {number(run.round_cost, 2)} plain passes "
+        f"{slower}Drafting and a pass over {depth + 1} tokens cost {number(run.round_cost, 2)} plain passes "
         f"and give {number(run.mean_acceptance_length, 2)} tokens. "
         "Is the machine busy with something else?",
     ]

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from foretell.cli.loading import check_draft, check_model, load_drafter, load_model, resolve_depth
+from foretell.cli.depths import check_draft, resolve_depth
+from foretell.cli.loading import check_model, load_drafter, load_model
 from foretell.cli.options import (
     Drafter,
     DraftModel,
@@ -109,7 +110,7 @@ def generate(
             "drafter": engine.drafter.kind if engine.drafter and used else None,
             "depth": used,
             "num_nodes": nodes or 0,
-            "exact": exact,
+            "exact": engine.exact,
             "num_prompt_tokens": len(completions[0].prompt_token_ids),
             "elapsed_s": elapsed_s,
             **({"completions": values} if len(values) > 1 else {}),

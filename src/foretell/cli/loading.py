@@ -21,10 +21,6 @@ if TYPE_CHECKING:
     from foretell.models.mtp_model import MTPModel
 
 
-DEFAULT_DEPTH = 3
-"""Tokens drafted a step where a drafter without heads is asked for and no depth is."""
-
-
 def check_model(
     trunk: str, heads: str | None = None, drafter: DrafterKind | None = None, draft_model: str | None = None
 ) -> None:
@@ -82,7 +78,7 @@ def load_drafter(
     if drafter is None and draft_model is None:
         return None
     kind = drafter or "model"
-    small = None if draft_model is None else load_model(draft_model, "none", dtype)
+    small = None if draft_model is None else load_model(draft_model, None, dtype)
     try:
         return DrafterConfig.resolve(DrafterConfig(kind, small), model)
     except UsageError as error:
@@ -113,42 +109,6 @@ def describe_heads(heads: Heads) -> str:
     return f"{config.kind}, {mode}, {size:.1f} M parameters{vocabulary}"
 
 
-def resolve_depth(
-    model: MTPModel, depth: DepthChoice | None, heads: str | None, drafter: DrafterConfig | None = None
-) -> DepthChoice:
-    """The depth to decode with: as asked; otherwise, if ``--heads`` or ``--drafter`` was given, what the heads that
-    draft were trained for, 3 where none do; else 0.
-
-    Hints, on stderr, at heads that stay unused. Raises UsageError for a depth the model cannot draft.
-    """
-    trained = 0
-    if model.heads is not None:
-        if drafter is None or "heads" in drafter.parts:
-            trained = model.heads.config.num_depths
-        else:
-            note(f"hint: this model has heads, but --drafter {drafter.kind} leaves them unused")
-    if depth is None and drafter is not None:
-        depth = trained or DEFAULT_DEPTH
-    elif depth is None:
-        depth = trained if heads is not None else 0
-    check_depths(model, [depth], "--depth", drafter)
-    if depth == "auto":
-        if model.heads is None and drafter is None:
-            note(
-                f"hint: {model.trunk.name} has no heads and there is no --drafter, so --depth auto is plain decoding, but "
-                "for what a grammar forces"
-            )
-        return depth
-    if depth > trained and (drafter is None or drafter.kind == "heads"):
-        note(f"hint: these heads were trained to depth {trained}; deeper guesses are seldom right and cost time")
-    if trained and depth == 0:
-        note(
-            f"hint: this model has heads, but depth 0 leaves them unused; --depth {trained} drafts with them, --depth "
-            "auto as far as it pays"
-        )
-    return depth
-
-
 def check_depths(
     model: MTPModel, depths: Sequence[DepthChoice], option: str = "--depths", drafter: DrafterConfig | None = None
 ) -> None:
@@ -157,37 +117,13 @@ def check_depths(
 
     engine = Engine(model, drafter=drafter)
     for depth in depths:
-        with _naming(option):
+        with naming_option(option):
             engine.check_depth(depth)
 
 
-def check_draft(
-    model: MTPModel,
-    depth: DepthChoice,
-    num_nodes: int | None = None,
-    exact: bool = False,
-    drafter: DrafterConfig | None = None,
-) -> None:
-    """Raise UsageError, naming the option, where ``--nodes`` or ``--exact`` does not go with model or depth."""
-    from foretell.decoding.engine import Engine
-
-    engine = Engine(model, drafter=drafter, exact=exact)
-    if num_nodes is not None:
-        if depth == "auto":
-            raise UsageError("--nodes: depth auto drafts chains; give a depth in numbers, or leave --nodes out")
-        if depth == 0 or num_nodes <= depth:
-            raise UsageError(
-                f"--nodes: {num_nodes} nodes at depth {depth} are no tree, which has more nodes than it is deep; give "
-                + ("a depth of at least 1" if depth == 0 else f"at least {depth + 1}, or leave --nodes out for a chain")
-            )
-        if engine.drafter is not None and engine.drafter.kind == "ngram":
-            raise UsageError("--nodes: look-up (ngram) drafts chains; leave --nodes out, or give another --drafter")
-    with _naming("--nodes" if num_nodes else "--exact" if exact else "--depth"):
-        engine.check_depth(depth, num_nodes or 0)
-
-
 @contextmanager
-def _naming(option: str) -> Iterator[None]:
+def naming_option(option: str) -> Iterator[None]:
+    """A UsageError from below gets the name of the option that led to it."""
     try:
         yield
     except UsageError as error:

@@ -67,7 +67,8 @@ Nodes = Annotated[
     int | None,
     Parameter(
         validator=Number(gte=2),
-        help="Draft a tree of so many tokens, as deep as the depth says. Default: a chain, one token a depth.",
+        help="Draft a tree of so many tokens, as deep as the depth says; with auto where it pays. Default: a chain, "
+        "one token a depth.",
     ),
 ]
 

@@ -8,7 +8,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from foretell.cli.assets import prompt_files
-from foretell.cli.loading import check_depths, check_draft, check_model, default_depths, load_drafter, load_model
+from foretell.cli.depths import check_draft
+from foretell.cli.loading import check_depths, check_model, default_depths, load_drafter, load_model
 from foretell.cli.options import (
     DepthChoice,
     Depths,

@@ -173,8 +173,9 @@ class Scheduler:
 
     def _admit(self, row: Sequence) -> bool:
         """Let a waiting row run if there is room for all its tokens; it starts behind a beginning that is known."""
-        if row.leader in self.running and row.leader.num_pending > 1:
-            return False  # its prompt is being read by another one
+        leader = row.leader
+        if leader in self.running and (leader.num_pending > 1 or len(leader.token_ids) < 1 + self.drafts_for(row)):
+            return False  # its prompt is being read by another one: by the trunk, or by the drafter, one step later
         known, uids = self._known_beginning(row)
         needed = -(-(len(row) + self._width) // BLOCK_SIZE) - len(known)
         idle = sum(self.pools[FULL].holders(block) == 0 for block in known)

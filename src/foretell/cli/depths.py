@@ -1,0 +1,86 @@
+"""How much a command drafts: its depth, as asked for or by default, and whether a tree or an exact engine fits it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from foretell.cli.loading import check_depths, naming_option
+from foretell.cli.options import DepthChoice
+from foretell.cli.output import note
+from foretell.errors import UsageError
+
+if TYPE_CHECKING:
+    from foretell.decoding.drafter_config import DrafterConfig
+    from foretell.models.mtp_model import MTPModel
+
+DEFAULT_DEPTH = 3
+"""Tokens drafted a step where a drafter without heads is asked for and no depth is."""
+
+
+def resolve_depth(
+    model: MTPModel, depth: DepthChoice | None, heads: str | None, drafter: DrafterConfig | None = None
+) -> DepthChoice:
+    """The depth to decode with: as asked; otherwise, if ``--heads`` or ``--drafter`` was given, what the heads that
+    draft were trained for, 3 where none do; else 0.
+
+    Hints, on stderr, at heads that stay unused. Raises UsageError for a depth the model cannot draft.
+    """
+    trained = 0
+    if model.heads is not None:
+        if drafter is None or "heads" in drafter.parts:
+            trained = model.heads.config.num_depths
+        else:
+            note(f"hint: this model has heads, but --drafter {drafter.kind} leaves them unused")
+    if depth is None and drafter is not None:
+        depth = trained or DEFAULT_DEPTH
+    elif depth is None:
+        depth = trained if heads is not None else 0
+    check_depths(model, [depth], "--depth", drafter)
+    if depth == "auto":
+        if model.heads is None and drafter is None:
+            note(
+                f"hint: {model.trunk.name} has no heads and there is no --drafter, so --depth auto is plain decoding, "
+                "but for what a grammar forces"
+            )
+        return depth
+    if depth > trained and (drafter is None or drafter.kind == "heads"):
+        note(f"hint: these heads were trained to depth {trained}; deeper guesses are seldom right and cost time")
+    if trained and depth == 0:
+        note(
+            f"hint: this model has heads, but depth 0 leaves them unused; --depth {trained} drafts with them, --depth "
+            "auto as far as it pays"
+        )
+    return depth
+
+
+def check_draft(
+    model: MTPModel,
+    depth: DepthChoice,
+    num_nodes: int | None = None,
+    exact: bool = False,
+    drafter: DrafterConfig | None = None,
+) -> None:
+    """Raise UsageError, naming the option, where ``--nodes`` or ``--exact`` does not go with model or depth."""
+    from foretell.decoding.engine import Engine
+
+    engine = Engine(model, drafter=drafter, exact=exact)
+    if num_nodes is not None:
+        if engine.drafter is None or not depth:
+            raise UsageError(f"--nodes: nothing is drafted at depth {depth} here; leave --nodes out")
+        if depth != "auto" and num_nodes <= depth:
+            raise UsageError(
+                f"--nodes: {num_nodes} nodes at depth {depth} are no tree, which has more nodes than it is deep; give "
+                f"at least {depth + 1}, or leave --nodes out for a chain"
+            )
+        if not _branches(engine.drafter):
+            raise UsageError(
+                f"--nodes: drafter {engine.drafter.kind} without heads drafts chains; leave --nodes out, or draft with "
+                "heads"
+            )
+    with naming_option("--nodes" if num_nodes else "--exact" if exact else "--depth"):
+        engine.check_depth(depth, num_nodes or 0)
+
+
+def _branches(drafter: DrafterConfig) -> bool:
+    """Heads draft trees, the model's own or a draft model's; the others have one guess for each place."""
+    return "heads" in drafter.parts or (drafter.draft_model is not None and drafter.draft_model.heads is not None)
