@@ -72,15 +72,5 @@ def check_draft(
                 f"--nodes: {num_nodes} nodes at depth {depth} are no tree, which has more nodes than it is deep; give "
                 f"at least {depth + 1}, or leave --nodes out for a chain"
             )
-        if not _branches(engine.drafter):
-            raise UsageError(
-                f"--nodes: drafter {engine.drafter.kind} without heads drafts chains; leave --nodes out, or draft with "
-                "heads"
-            )
     with naming_option("--nodes" if num_nodes else "--exact" if exact else "--depth"):
         engine.check_depth(depth, num_nodes or 0)
-
-
-def _branches(drafter: DrafterConfig) -> bool:
-    """Heads draft trees, the model's own or a draft model's; the others have one guess for each place."""
-    return "heads" in drafter.parts or (drafter.draft_model is not None and drafter.draft_model.heads is not None)

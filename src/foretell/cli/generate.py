@@ -56,6 +56,9 @@ def generate(
     chat: Annotated[bool, switch("The prompt is a user's message: apply the chat template.")] = False,
     max_tokens: MaxTokens = 128,
     temperature: Annotated[float, Parameter(help="0 = greedy.")] = 0.0,
+    top_k: Annotated[int, Parameter(help="Keep the k likeliest tokens, 0 = all.")] = 0,
+    top_p: Annotated[float, Parameter(help="Keep the likeliest tokens that hold this mass, 1 = all.")] = 1.0,
+    min_p: Annotated[float, Parameter(help="Drop tokens below this share of the likeliest, 0 = none.")] = 0.0,
     seed: Annotated[
         int | None,
         Parameter(help="Same seed, same text, unless depth is auto; at temperature 0 all are. Default: random."),
@@ -73,11 +76,20 @@ def generate(
 
         foretell generate demo "Name three rivers." --chat --heads adapters/smollm2-135m-instruct
         foretell generate demo "a b c a b c" --drafter ngram
-        foretell generate demo "Once" --temperature 0.8 --params top_p=0.9 --params repetition_penalty=1.1
+        foretell generate demo "Once" --temperature 0.8 --top-p 0.9 --params repetition_penalty=1.1
     """
     check_json_target(json)
     asked = None if depth is None else parse_depth(depth)
-    sampling = build_params(params, max_tokens=max_tokens, temperature=temperature, seed=seed, stop=tuple(stop or ()))
+    sampling = build_params(
+        params,
+        max_tokens=max_tokens,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        min_p=min_p,
+        seed=seed,
+        stop=tuple(stop or ()),
+    )
     if json is None and (sampling.logprobs, sampling.prompt_logprobs) != (None, None):
         raise UsageError("--params logprobs: they are written to the --json file alone; give --json FILE")
     if sampling.typical_acceptance is not None:

@@ -20,7 +20,7 @@ Params = Annotated[
     Parameter(
         name="--params",
         negative=(),
-        help="NAME=VALUE, may be repeated: any other sampling parameter, such as top_p=0.9, repetition_penalty=1.3, "
+        help="NAME=VALUE, may be repeated: any other sampling parameter, such as repetition_penalty=1.3, min_tokens=5, "
         'n=3, logprobs=5 or json_schema=@schema.json. Lists and mappings are JSON: bad_words=["foo"]; @FILE is read.',
     ),
 ]

@@ -49,7 +49,7 @@ class EngineCore:
         self.drafter_config = drafter
         self.prefill_times = StepTimes()
         self.decode_times = StepTimes()
-        self.depths = DepthChooser(trunk.tp_group)
+        self.depths = DepthChooser(trunk.tp_group, EXACT_WIDTH - 1) if limits.exact else DepthChooser(trunk.tp_group)
         width = smallest_pass(trunk.output_head) if limits.max_batch == 1 else 1
         width = EXACT_WIDTH if limits.exact else width
         self.pools = _pools(model, limits, drafter)

@@ -26,12 +26,14 @@ class DepthChooser:
     """A row's own depth, or the policy's where that is "auto", within what row and drafter allow.
 
     Rows on "auto" with a budget of nodes are drafted trees as long as those bring more than the policy's chains.
-    Where a row's grammar forces at least as many tokens as would be drafted, those are its draft.
+    Where a row's grammar forces at least as many tokens as would be drafted, those are its draft. ``most``: no more is
+    chosen or forced, so that a pass of an exact engine keeps its shape.
     """
 
-    def __init__(self, tp_group: Any = None) -> None:
+    def __init__(self, tp_group: Any = None, most: int = _FORCED_DEPTH) -> None:
         self.drafter: Drafter | None = None
-        self.policy = DepthPolicy(AUTO_DEPTH)
+        self._most = most
+        self.policy = DepthPolicy(min(AUTO_DEPTH, most))
         self.trees = ChainOrTree()
         self._may_branch = False  # some row of this step has a budget of nodes
         self._tp_group = tp_group
@@ -98,7 +100,7 @@ class DepthChooser:
         return Shape(min(TREE_DEPTH, limit), max(row.num_nodes, min(TREE_DEPTH, limit)))
 
     def _forced(self, row: Sequence, shape: Shape, limit: int) -> Shape:
-        row.forced = row.rules.forced(min(row.depth_limit, _FORCED_DEPTH)) if row.depth else []
+        row.forced = row.rules.forced(min(row.depth_limit, self._most)) if row.depth else []
         if len(row.forced) < max(1, shape.depth):
             row.forced = []
             return shape

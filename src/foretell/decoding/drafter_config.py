@@ -69,8 +69,19 @@ class DrafterConfig:
                 f"drafter {self.kind}: {model.trunk.name} has no heads; give heads (an adapter folder), "
                 "or another drafter"
             )
-        if self.draft_model is not None:
-            check_vocabulary(model.trunk, self.draft_model.trunk)
+        if self.draft_model is None:
+            return
+        check_vocabulary(model.trunk, self.draft_model.trunk)
+        if self.draft_model.trunk.is_recurrent:
+            raise UsageError(
+                f"draft model {self.draft_model.trunk.name} has recurrent layers, whose guesses Foretell undoes "
+                "for a trunk only; give a draft model whose layers are all attention"
+            )
+
+    @property
+    def branches(self) -> bool:
+        """True where trees are drafted: by heads, the model's own or the draft model's; others guess one token each."""
+        return "heads" in self.parts or (self.draft_model is not None and self.draft_model.heads is not None)
 
     def max_depth(self, model: MTPModel) -> int | None:
         """Deepest draft there can be; None where only heads with a module a depth would have a limit."""

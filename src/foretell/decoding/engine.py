@@ -121,7 +121,9 @@ class Engine:
                 "take "
                 "the same steps; use generate, or serve this model with vLLM or SGLang"
             )
-        [row] = self._sequences(prompt, replace(params or SamplingParams(), n=1), depth, num_nodes, "the prompt")
+        if params is not None and params.n > 1:
+            raise UsageError(f"n is {params.n}, and a stream is one completion; open {params.n} streams")
+        [row] = self._sequences(prompt, params or SamplingParams(), depth, num_nodes, "the prompt")
         row.label = label
         async for chunk in self._worker.stream(row):
             yield chunk
@@ -146,6 +148,11 @@ class Engine:
             raise UsageError(
                 f"depth {depth} is more than the {limit} trained modules of these heads (not unrolled, so none is "
                 f"used twice); give a depth from 0 to {limit}"
+            )
+        if num_nodes > depth and self.drafter is not None and not self.drafter.branches:
+            raise UsageError(
+                f"num_nodes {num_nodes}: drafter {self.drafter.kind} without heads drafts chains; leave num_nodes out, "
+                "or draft with heads"
             )
         if num_nodes > depth and self.model.trunk.is_recurrent:
             raise UsageError(

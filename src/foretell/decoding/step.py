@@ -46,9 +46,10 @@ class DecodeStep:
 
     ``exact``: every row has a pass to itself, so that shapes, and with them rounding, are those of its single run.
 
-    With packed 16-bit weights a single row has bit for bit the states and logits of plain decoding, whatever is drafted
-    (up to 31 tokens): keys come in whole blocks (KVCache), no pass has fewer nodes than ``smallest_pass``, and no
-    projection fewer rows, because kernels for one row may round otherwise than those for several.
+    With packed 16-bit weights a single row whose prompt is read in the same pieces has bit for bit the states and
+    logits of plain decoding, whatever is drafted (up to 31 tokens): keys come in whole blocks (KVCache), no pass has
+    fewer nodes than ``smallest_pass``, and no projection fewer rows, because kernels for one row may round otherwise
+    than those for several.
     """
 
     def __init__(self, trunk: Trunk, cache: KVCache, width: int = 1, exact: bool = False) -> None:
