@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import math
+import mmap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from foretell.decoding.blocks import BLOCK_SIZE, FULL, BlockPool, BlockTable
@@ -190,5 +191,7 @@ def _zeros(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     """Zeros that take no memory on a CPU until they are written: a pool is mostly empty."""
     if like.device != torch.device("cpu"):
         return torch.zeros(shape, dtype=like.dtype, device=like.device)
-    num_bytes = int(np.prod(shape)) * like.element_size()
-    return torch.from_numpy(np.zeros(num_bytes, np.uint8)).view(like.dtype).view(shape)
+    # Not numpy's zeros: those ask for pages of 2 MiB, and the first entry of each would then take that much.
+    num_bytes = math.prod(shape) * like.element_size()
+    private = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
+    return torch.frombuffer(mmap.mmap(-1, num_bytes, **private), dtype=torch.uint8).view(like.dtype).view(shape)
