@@ -82,7 +82,8 @@ def row_of(engine: Engine, prompt: list[int], params: SamplingParams, depth: int
 
 
 def add(engine: Engine, prompt: list[int], params: SamplingParams, depth: int = 0, num_nodes: int = 0) -> Row:
-    row = row_of(engine, prompt, params, depth, num_nodes)
+    branches = engine.drafter is not None and engine.drafter.branches  # others are given chains
+    row = row_of(engine, prompt, params, depth, num_nodes if branches else 0)
     engine._core.add(row)
     return row
 

@@ -16,8 +16,8 @@ from foretell.decoding.step import StepTimes
 
 AUTO_DEPTH = 8
 """Deepest draft that the policy considers."""
-TREE_DEPTH = 4
-"""Depth of the trees that it tries."""
+TREE_DEPTH = 2
+"""Depth of the trees that it tries: the best one measured (docs/benchmarks.md)."""
 _FORCED_DEPTH = 16
 """Tokens that a grammar may force in one step."""
 
