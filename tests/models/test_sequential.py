@@ -7,6 +7,7 @@ import torch.nn.functional as F
 
 from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError
+from foretell.models.decoder import in_window
 from foretell.models.packed import pack_linears
 from foretell.models.sequential import SequentialHeads
 from foretell.models.trunk import Trunk
@@ -118,15 +119,11 @@ def stepped_states(heads: SequentialHeads, ids: torch.Tensor) -> list[list[torch
             position = i + depth - 1 if config.unrolled else i
             cache = caches[0 if config.unrolled else depth - 1]
             keys = torch.arange(position + 1).unsqueeze(0)
-            states = heads.step(
-                depth,
-                state,
-                embeddings[:, i + depth : i + depth + 1],
-                torch.tensor([[position]]),
-                torch.ones(1, 1, position + 1, dtype=torch.bool),
-                keys,
-                cache,
-            )
+            positions = torch.tensor([[position]])
+            seen = torch.ones(1, 1, position + 1, dtype=torch.bool)
+            masks = {kind: in_window(seen, positions, keys, heads.layer_window) for kind in heads.layer_kinds}
+            masks |= {"full_attention": seen}
+            states = heads.step(depth, state, embeddings[:, i + depth : i + depth + 1], positions, masks, cache)
             found[depth - 1].append(states.post_BTD[:, 0])
             state = heads.feedback(states)
         if config.unrolled:

@@ -166,11 +166,6 @@ class BlockTable:
             self.pool.release(self.blocks.pop(0))
             self.num_dropped += 1
 
-    def shrink(self, length: int) -> None:
-        """Give back blocks that hold no entry below ``length``: a rejected draft may have opened some."""
-        while self.blocks and self.num_entries - BLOCK_SIZE >= length:
-            self.pool.release(self.blocks.pop())
-
     def release(self) -> None:
         """Give everything back, the end first: a beginning is more often shared, so it is kept longer."""
         while self.blocks:
