@@ -199,6 +199,16 @@ def test_what_was_not_drafted_for_is_not_found_for_drafts() -> None:
     assert pool.find(list(range(32)), drafted=True)[0] == table.blocks
 
 
+def test_a_block_with_a_new_text_has_not_been_drafted_for() -> None:
+    """Whatever its entries in the drafter's caches were made for before."""
+    pool = BlockPool(1)
+    filled(pool, [1] * 16)[0].release()
+    filled(pool, [2] * 16, drafted=False)[0].release()
+    assert pool.find([1] * 16, drafted=False) == ([], [])
+    assert len(pool.find([2] * 16, drafted=False)[0]) == 1
+    assert pool.find([2] * 16, drafted=True) == ([], [])
+
+
 def test_two_rows_with_one_text_have_one_known_block() -> None:
     pool = BlockPool(4)
     (first, uids), (second, same) = filled(pool, list(range(16))), filled(pool, list(range(16)))
