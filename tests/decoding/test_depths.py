@@ -1,11 +1,10 @@
-"""DepthChooser in the engine: "auto", trees on "auto", what a grammar forces; and rules that fail end one row alone."""
+"""DepthChooser in the engine: "auto", trees on "auto", and what a grammar forces."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import pytest
-import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding.engine import Engine
@@ -92,28 +91,3 @@ def test_what_the_grammar_forces_is_drafted_for_nothing(temperature: float) -> N
     assert temperature or done.token_ids == plain.token_ids
     assert done.stats.acceptance_rate == 1
     assert done.num_rounds < len(done.token_ids) / 4
-
-
-def test_a_rule_that_fails_ends_its_own_row() -> None:
-    """A processor that raises in the middle: the others finish, and what was raised arrives."""
-    trunk = Trunk(tiny_llama())
-    engine = Engine(MTPModel(trunk, random_heads(trunk)), 2)
-
-    def fails(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        if input_ids.shape[1] > 8:
-            raise ZeroDivisionError("a bug of the request's own")
-        return scores
-
-    good = SamplingParams(max_tokens=20, ignore_eos=True)
-    finished: dict[int, Any] = {}
-    with pytest.raises(ZeroDivisionError, match="of the request's own"):
-        engine.generate(
-            [[1, 2], [3, 4]],
-            [SamplingParams(max_tokens=20, ignore_eos=True, logits_processors=(fails,)), good],
-            depth=2,
-            on_finish=lambda index, done: finished.setdefault(index, done),
-        )
-    [alone] = engine.generate([[3, 4]], good)
-    assert finished[1].token_ids == alone.token_ids
-    assert 0 not in finished
-    assert all(pool.num_held == 0 for pool in engine._core.pools.values())

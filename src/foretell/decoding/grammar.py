@@ -52,19 +52,21 @@ class GrammarState:
         """
         masks: list[bytes] = []
         path: list[int] = []
-        for prefix in prefixes:
-            text, ended = self._before_eos(prefix)
-            # Neighbours in a tree share most of their path: step back to where they part, then on.
-            num_shared = 0
-            while num_shared < min(len(path), len(text)) and path[num_shared] == text[num_shared]:
-                num_shared += 1
-            self._rewind(len(path) - num_shared)
-            path = text[: num_shared + self._matcher.try_consume_tokens(text[num_shared:])]
-            if len(path) < len(text):
-                masks.append(_EVERYTHING)
-            else:
-                masks.append(b"" if ended else self._mask())
-        self._rewind(len(path))
+        try:
+            for prefix in prefixes:
+                text, ended = self._before_eos(prefix)
+                # Neighbours in a tree share most of their path: step back to where they part, then on.
+                num_shared = 0
+                while num_shared < min(len(path), len(text)) and path[num_shared] == text[num_shared]:
+                    num_shared += 1
+                self._rewind(len(path) - num_shared)
+                path = text[: num_shared + self._matcher.try_consume_tokens(text[num_shared:])]
+                if len(path) < len(text):
+                    masks.append(_EVERYTHING)
+                else:
+                    masks.append(b"" if ended else self._mask())
+        finally:
+            self._rewind(len(path))
         return torch.stack([self._row(mask) for mask in masks])
 
     def commit(self, token_ids: list[int]) -> None:

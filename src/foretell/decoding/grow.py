@@ -59,7 +59,7 @@ class TreeGrower:
         ``heads``: whose draft vocabulary the logits are over; without, they are over the trunk's.
         """
         if self.row.rules.active:
-            logits_FV = self.row.ruled(_spread(logits_FV, heads, -math.inf), self.prefixes())
+            logits_FV = self._ruled(_spread(logits_FV, heads, -math.inf))
             heads = None
         if self.row.params.greedy:
             self._grow_greedy(logits_FV, heads)
@@ -78,6 +78,12 @@ class TreeGrower:
         return Draft(
             [draft.token_ids[n] for n in kept], [new[draft.parents[n]] for n in kept], [draft.probs[n] for n in kept]
         )
+
+    def _ruled(self, logits_FV: torch.Tensor) -> torch.Tensor:
+        try:
+            return self.row.rules.apply(logits_FV, self.row.token_ids, self.prefixes())
+        except Exception:  # the request's own code, on a path that the text may never take: any draft will do
+            return logits_FV
 
     def _grow_greedy(self, logits_FV: torch.Tensor, heads: Heads | None) -> None:
         num_branches = 1 if self.is_chain else min(_MAX_BRANCHES, self.shape.num_nodes, logits_FV.shape[-1])

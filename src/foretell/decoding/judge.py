@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
@@ -14,6 +16,7 @@ from foretell.decoding.scheduler import Work
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.typical import verify_typical
 from foretell.decoding.verify import verify_greedy, verify_sampled
+from foretell.errors import ForetellError
 from foretell.models.decoder import States
 from foretell.models.greedy import argmax
 from foretell.models.trunk import Trunk
@@ -70,27 +73,57 @@ def _take_prompt(work: Work, pending: Items[int], logits_NV: torch.Tensor) -> to
 
 
 def _verdicts(rows: list[Sequence], drafts: list[Draft], logits: list[torch.Tensor]) -> list[Verdict]:
-    ruled = [_ruled(row, draft, logits_NV) for row, draft, logits_NV in zip(rows, drafts, logits, strict=True)]
-    greedy = [b for b, row in enumerate(rows) if row.params.greedy]
-    best = argmax(torch.cat([ruled[b] for b in greedy])).tolist() if greedy else []
-    probs = _sampled_probs(rows, ruled)
+    finite = torch.cat([logits_NV.amax(-1) for logits_NV in logits]).isfinite().tolist()  # asked once, for all rows
+    ruled, start = [], 0
+    for row, draft, logits_NV in zip(rows, drafts, logits, strict=True):
+        ruled.append(_ruled(row, draft, logits_NV, finite[start : start + len(logits_NV)]))
+        start += len(logits_NV)
+    greedy = [b for b, row in enumerate(rows) if row.params.greedy and row.error is None]
+    best = argmax(torch.cat([ruled[b].logits_NV for b in greedy])).tolist() if greedy else []
+    probs = _sampled_probs(rows, [each.logits_NV for each in ruled])
     verdicts, start = [], 0
-    for b, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
-        if row.params.greedy:
-            verdicts.append(verify_greedy(draft, best[start : start + 1 + len(draft)]))
-            start += 1 + len(draft)
+    for b, (row, (draft, logits_NV)) in enumerate(zip(rows, ruled, strict=True)):
+        if row.error is not None:
+            verdict = Verdict([], 0, False)
+        elif row.params.greedy:
+            verdict = verify_greedy(draft, best[start : start + len(logits_NV)])
+            start += len(logits_NV)
         elif row.params.typical_acceptance is not None:
-            verdicts.append(verify_typical(draft, probs[b], row.params.typical_acceptance, row.generator))
+            verdict = verify_typical(draft, probs[b], row.params.typical_acceptance, row.generator)
         else:
-            verdicts.append(verify_sampled(draft, probs[b], row.generator))
+            verdict = verify_sampled(draft, probs[b], row.generator)
+        verdicts.append(verdict if draft is drafts[b] else replace(verdict, all_accepted=False))
     return verdicts
 
 
-def _ruled(row: Sequence, draft: Draft, logits_NV: torch.Tensor) -> torch.Tensor:
-    """What the row's rules (penalties, bans, grammar) make of the logits after every drafted path."""
+class _Ruled(NamedTuple):
+    """What of a draft is judged, and the logits (N, V) of the root and its nodes that decide."""
+
+    draft: Draft
+    logits_NV: torch.Tensor
+
+
+def _ruled(row: Sequence, draft: Draft, logits_NV: torch.Tensor, finite_N: list[bool]) -> _Ruled:
+    """The draft and what the row's rules (penalties, bans, grammar) make of the logits after every drafted path.
+
+    Where that fails the root alone is judged: plain decoding might never come to the path it failed on. Where it fails
+    for the root too, this row ends, and no other.
+    """
+    try:
+        if not all(finite_N):
+            raise ForetellError("the model's logits are not finite, so no token can be chosen; try --dtype float32")
+        return _Ruled(draft, _apply_rules(row, draft, logits_NV))
+    except Exception as error:  # the request's own code may raise anything
+        if len(draft):
+            return _ruled(row, Draft(), logits_NV[:1], finite_N[:1])
+        row.fail(error)
+        return _Ruled(draft, logits_NV)
+
+
+def _apply_rules(row: Sequence, draft: Draft, logits_NV: torch.Tensor) -> torch.Tensor:
     if not row.rules.active:
         return logits_NV
-    return row.ruled(logits_NV, [[], *[draft.prefix(node) for node in range(len(draft))]])
+    return row.rules.apply(logits_NV, row.token_ids, [draft.prefix(node) for node in range(-1, len(draft))])
 
 
 def _sampled_probs(rows: list[Sequence], logits: list[torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -98,7 +131,7 @@ def _sampled_probs(rows: list[Sequence], logits: list[torch.Tensor]) -> dict[int
     alike: dict[tuple[float, ...], list[int]] = {}
     for b, row in enumerate(rows):
         params = row.params
-        if not params.greedy:
+        if not params.greedy and row.error is None:
             alike.setdefault((params.temperature, params.top_k, params.top_p, params.min_p), []).append(b)
     probs: dict[int, torch.Tensor] = {}
     for members in alike.values():

@@ -73,7 +73,8 @@ class LogitRules:
     def apply(self, logits_NV: torch.Tensor, output_token_ids: list[int], prefixes: list[list[int]]) -> torch.Tensor:
         """Logits (N, V) under the rules; row i follows prompt, ``output_token_ids`` and the drafted ``prefixes[i]``.
 
-        The result is float32 (float64 stays) and a new tensor; the given one where nothing changes.
+        The result is float32 (float64 stays) and a new tensor; the given one where nothing changes. Raises what the
+        request's own processors raise, and SamplingError where no token is left.
         """
         assert len(output_token_ids) >= self._num_committed and len(prefixes) == len(logits_NV)
         self.commit(output_token_ids[self._num_committed :])
@@ -90,6 +91,8 @@ class LogitRules:
             scores = self._process(scores, output_token_ids, prefixes)
         if self._grammar:
             scores = self._keep_to_grammar(self._grammar, scores, unbanned, prefixes)
+        if scores is not unbanned and bool(scores.isneginf().all(-1).any()):
+            raise SamplingError("leave no token that may follow; ban fewer", "bad_words")
         return logits_NV if scores is plain else scores
 
     def _ban(self, scores: torch.Tensor, output_token_ids: list[int], prefixes: list[list[int]]) -> torch.Tensor:
@@ -130,7 +133,12 @@ class LogitRules:
                         "logits_processors",
                     )
             rows.append(row_1V.to(scores))
-        return torch.cat(rows)
+        processed = torch.cat(rows)
+        if not _is_usable(processed) and _is_usable(scores):
+            raise SamplingError(
+                "returned NaN, infinity, or -inf for every token; leave at least one finite score", "logits_processors"
+            )
+        return processed
 
     def _keep_to_grammar(
         self, grammar: GrammarState, scores: torch.Tensor, unbanned: torch.Tensor, prefixes: list[list[int]]
@@ -142,6 +150,11 @@ class LogitRules:
         # Where bans leave nothing of what the grammar allows (the text is complete before min_tokens), they give way.
         stuck_N1 = kept.isneginf().all(-1, keepdim=True)
         return torch.where(stuck_N1 & allowed_NV, unbanned, kept)
+
+
+def _is_usable(scores_NV: torch.Tensor) -> bool:
+    """True where every row has a best score that is a number."""
+    return bool(scores_NV.amax(-1).isfinite().all())
 
 
 def _bias(logit_bias: dict[int, float], vocab_size: int) -> torch.Tensor | None:

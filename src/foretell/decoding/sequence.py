@@ -113,19 +113,17 @@ class Sequence:
             self.finish_reason = self._finish_reason()
             if self.finish_reason:
                 break
-        self.rules.commit(self.token_ids[len(self.token_ids) - num_taken :])
+        try:
+            self.rules.commit(self.token_ids[len(self.token_ids) - num_taken :])
+        except Exception as error:
+            self.fail(error)
         self.stats.count(max(draft.depths, default=0), num_accepted, len(draft))
         return num_taken
 
-    def ruled(self, logits_NV: torch.Tensor, prefixes: list[list[int]]) -> torch.Tensor:
-        """Logits after every drafted prefix under the row's rules. A rule that fails ends this row, and no other."""
-        if not self.rules.active or self.error is not None:
-            return logits_NV
-        try:
-            return self.rules.apply(logits_NV, self.token_ids, prefixes)
-        except Exception as error:  # the request's own code may raise anything
-            self.error = error
-            return logits_NV
+    def fail(self, error: Exception) -> None:
+        """End this row, and no other, with an error: what it was asked for cannot be done."""
+        self.error = error
+        self.finish_reason = "abort"
 
     def completion(self) -> Completion:
         """The finished request."""

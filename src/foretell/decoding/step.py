@@ -118,9 +118,7 @@ class DecodeStep:
         """What is accepted stays in the cache, a tree's path moved behind the root; the rest is overwritten later."""
         row, start = work.row, work.row.num_cached
         num_new, path = num_pending, []
-        if row.error is not None:
-            row.finish_reason = "abort"
-        elif verdict is not None:
+        if verdict is not None and row.error is None:
             path = verdict.path[: row.commit(draft, verdict) - 1]
             num_new += len(path)
         if path != list(range(len(path))):

@@ -1,0 +1,95 @@
+"""Rules that fail, and logits that are not numbers: the row they belong to ends, and no other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+from foretell.config import SamplingParams
+from foretell.decoding.engine import Engine
+from foretell.errors import ForetellError, SamplingError
+from foretell.models.mtp_model import MTPModel
+from foretell.models.trunk import Trunk
+from tests.fixtures import byte_tokenizer, encode, random_heads, script_trunk, scripted_heads, tiny_llama
+
+Scores = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+
+
+def late(make: Callable[[torch.Tensor], torch.Tensor]) -> Scores:
+    """A processor that does nothing until the text has 8 tokens."""
+    return lambda input_ids, scores: make(scores) if input_ids.shape[1] > 8 else scores
+
+
+def raise_it(scores: torch.Tensor) -> torch.Tensor:
+    raise ZeroDivisionError("a bug of the request's own")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"logits_processors": (late(raise_it),)}, "of the request's own"),
+        ({"logits_processors": (late(lambda s: torch.full_like(s, -torch.inf)),)}, "logits_processors: returned NaN"),
+        ({"logits_processors": (late(lambda s: s * torch.nan),)}, "logits_processors: returned NaN"),
+        ({"logits_processors": (late(lambda s: s + torch.inf),)}, "logits_processors: returned NaN"),
+        ({"logits_processors": (late(lambda s: s * torch.nan),), "regex": "[a-z]{30}"}, "logits_processors: returned"),
+        ({"bad_words": [[i] for i in range(260)], "min_tokens": 5}, "bad_words: leave no token that may follow"),
+    ],
+    ids=["raises", "nothing left", "nan", "infinite", "nan beside a grammar", "all banned"],
+)
+def test_a_rule_that_fails_ends_its_own_row(rules: dict[str, Any], message: str, temperature: float) -> None:
+    trunk = Trunk(tiny_llama(), byte_tokenizer())
+    engine = Engine(MTPModel(trunk, random_heads(trunk)), 3)
+    good = SamplingParams(max_tokens=20, ignore_eos=True, temperature=temperature, seed=1)
+    bad = SamplingParams(max_tokens=20, temperature=temperature, seed=2, **rules)
+    finished: dict[int, Any] = {}
+    with pytest.raises((SamplingError, ZeroDivisionError), match=message):
+        engine.generate(
+            [[1, 2], [3, 4], [5, 6]],
+            [good, bad, good],
+            depth=2,
+            num_nodes=3,
+            on_finish=lambda index, done: finished.setdefault(index, done),
+        )
+    assert finished.keys() == {0, 2}
+    for index, prompt in ((0, [1, 2]), (2, [5, 6])):
+        assert len(finished[index].token_ids) == 20
+        if not temperature:
+            assert finished[index].token_ids == engine.generate([prompt], good)[0].token_ids
+    assert all(pool.num_held == 0 for pool in engine._core.pools.values())
+
+
+def test_a_rule_that_fails_on_a_drafted_path_alone_changes_nothing() -> None:
+    """The heads draft tokens that never come; a processor that has no answer to them does what it does plainly."""
+    trunk = script_trunk("abcdefghijklmnopqrstuvwxyza", max_positions=100)
+    said = encode("abcdefghijklmnopqrstuvwxyz" * 4)
+
+    def knows_one_text(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        assert input_ids[0].tolist() == said[: input_ids.shape[1]]
+        return scores
+
+    params = SamplingParams(max_tokens=40, logits_processors=(knows_one_text,))
+    for quality in ("wrong", "perfect"):
+        engine = Engine(MTPModel(trunk, scripted_heads(trunk, quality)))  # type: ignore[arg-type]
+        [chain] = engine.generate([said[:1]], params, depth=3)
+        [tree] = engine.generate([said[:1]], params, depth=3, num_nodes=6)  # a wrong branch beside the right one
+        assert chain.token_ids == tree.token_ids == said[1:41]
+        assert (chain.stats.num_accepted_tokens > 0) == (quality == "perfect")
+        assert set(tree.origins) == {"recovered"}
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_not_finite_are_an_error(temperature: float) -> None:
+    """Not token 0 without a word, and not the end of rows whose logits are good."""
+    model = tiny_llama()
+    with torch.no_grad():
+        model.model.embed_tokens.weight[70] = torch.nan
+    engine = Engine(MTPModel(Trunk(model)), 2)
+    params = SamplingParams(max_tokens=5, ignore_eos=True, temperature=temperature, logit_bias={70: -100.0})
+    finished: list[int] = []
+    with pytest.raises(ForetellError, match="logits are not finite"):
+        engine.generate([[1, 70], [3, 4]], params, on_finish=lambda index, done: finished.append(index))
+    assert finished == [1]
