@@ -70,6 +70,7 @@ class SamplingParams:
         for name in ("logprobs", "prompt_logprobs"):
             if getattr(self, name) is not None:
                 self._check(name, _is_count(getattr(self, name)), "an integer of at least 0, or none")
+        self._check("ignore_eos", isinstance(self.ignore_eos, bool), "true or false")
         self._check("n", _is_count(self.n, 1), "an integer of at least 1")
         if self.typical_acceptance is not None:
             allowed = "a number above 0 and below 1, with a temperature above 0; or none (drafts are judged losslessly)"

@@ -14,12 +14,12 @@ from foretell.config import SamplingParams
 from foretell.decoding import heads_drafter
 from foretell.decoding.blocks import BLOCK_SIZE, FULL, BlockTable, OutOfBlocks
 from foretell.decoding.cache import KVCache
-from foretell.decoding.drafter import Shape
 from foretell.decoding.drafters import HeadsDrafter
 from foretell.decoding.engine import Engine
 from foretell.decoding.grow import TreeGrower
 from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence as Row
+from foretell.decoding.shape import Shape
 from foretell.models.decoder import States
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import random
 
 import pytest
@@ -15,7 +14,7 @@ def seen(*samples: tuple[int, int, float], times: int = 3) -> StepCost:
     """Rows, nodes, seconds of plain passes."""
     cost = StepCost()
     for rows, nodes, seconds in samples * times:
-        cost.observe(rows, nodes, 0, 0.0, seconds, 0.0)
+        cost.observe_pass(rows, nodes, seconds)
     return cost
 
 
@@ -32,7 +31,7 @@ def test_nothing_is_known_at_first() -> None:
     assert cost.pass_s(1, 1) is None
     assert cost.pass_range(1, 1, 4) is None
     assert cost.draft_s(1, 3) == 0.0  # so that a draft is tried
-    cost.observe(1, 1, 0, 0.0, 0.02, 0.001)
+    cost.observe_pass(1, 1, 0.021)
     assert cost.pass_s(1, 1) == cost.pass_s(1, 6) == pytest.approx(0.021)
 
 
@@ -48,7 +47,7 @@ def test_more_nodes_are_never_cheaper() -> None:
     rng = random.Random(0)
     cost = StepCost()
     for _ in range(200):
-        cost.observe(4, rng.randint(4, 24), 0, 0.0, rng.uniform(0.02, 0.03), 0.0)
+        cost.observe_pass(4, rng.randint(4, 24), rng.uniform(0.02, 0.03))
     seconds = cost.pass_range(4, 4, 40)
     assert seconds is not None and seconds == sorted(seconds)
     assert rising([(1, 2.0, 1), (2, 4.0, 3), (3, 1.0, 3), (4, 3.0, 1)]) == [(1, 2.0), (2, 2.5), (3, 2.5), (4, 3.0)]
@@ -68,18 +67,20 @@ def test_outliers_are_passed_over() -> None:
     cost = StepCost()
     for _ in range(300):
         late = rng.random() < 0.2
-        cost.observe(1, 2, 1, 0.001, rng.gauss(0.02, 0.001) * (5 if late else 1), 0.0)
+        cost.observe_pass(1, 2, rng.gauss(0.02, 0.001) * (5 if late else 1))
         seconds = cost.pass_s(1, 2)
     assert seconds == pytest.approx(0.02, rel=0.1)
 
 
 def test_one_late_sample_makes_no_depth_dear() -> None:
     cost = seen((1, 1, 0.020), (1, 2, 0.022))
-    cost.observe(1, 4, 3, 0.5, 0.200, 0.0)  # and the first draft reads the prompt
+    cost.observe_pass(1, 4, 0.200)
+    cost.observe_draft(1, 3, 0.5)  # the first draft reads the prompt
     assert cost.pass_s(1, 4) == pytest.approx(0.026)
     assert cost.draft_s(1, 3) == 0.0
     for _ in range(2):
-        cost.observe(1, 4, 3, 0.003, 0.040, 0.0)
+        cost.observe_pass(1, 4, 0.040)
+        cost.observe_draft(1, 3, 0.003)
     assert cost.pass_s(1, 4) == pytest.approx(0.040)  # now it is sure
     assert cost.draft_s(1, 3) == pytest.approx(0.003)
     assert cost.draft_s(1, 1) == pytest.approx(0.001)
@@ -89,19 +90,19 @@ def test_one_late_sample_makes_no_depth_dear() -> None:
 def test_a_machine_that_changes_is_followed() -> None:
     cost = seen((1, 1, 0.02), times=20)
     for _ in range(9):
-        cost.observe(1, 1, 0, 0.0, 0.05, 0.0)
+        cost.observe_pass(1, 1, 0.05)
     assert cost.pass_s(1, 1) == pytest.approx(0.05)
     for _ in range(3):
-        cost.observe(1, 1, 0, 0.0, 0.02, 0.0)
+        cost.observe_pass(1, 1, 0.02)
     assert cost.pass_s(1, 1) == pytest.approx(0.02)
 
 
 def test_old_samples_give_way_to_three_new_ones() -> None:
     cost = seen((1, 4, 0.01), times=9)
     for _ in range(300):
-        cost.observe(1, 1, 0, 0.0, 0.01, 0.0)
+        cost.observe_pass(1, 1, 0.01)
     for _ in range(3):
-        cost.observe(1, 4, 0, 0.0, 0.03, 0.0)
+        cost.observe_pass(1, 4, 0.03)
     assert cost.pass_s(1, 4) == pytest.approx(0.03)
 
 
@@ -116,8 +117,8 @@ def test_other_row_counts_say_what_is_missing() -> None:
 def test_drafting_is_known_by_rows_that_draft() -> None:
     cost = StepCost()
     for _ in range(3):
-        cost.observe(8, 16, 2, 0.004, 0.03, 0.0, num_drafting=4)
-        cost.observe(8, 24, 2, 0.008, 0.03, 0.0)
+        cost.observe_draft(4, 2, 0.004)
+        cost.observe_draft(8, 2, 0.008)
     assert cost.draft_s(4, 2) == pytest.approx(0.004)
     assert cost.draft_s(8, 2) == pytest.approx(0.008)
     assert cost.draft_s(8, 1) == pytest.approx(0.004)
@@ -129,18 +130,16 @@ def test_a_range_follows_new_samples() -> None:
     cost = StepCost()
     for draft_s in (0.004, 0.001):
         for _ in range(9):
-            cost.observe(1, 3, 2, draft_s, 0.02, 0.0)
+            cost.observe_draft(1, 2, draft_s)
         assert cost.draft_range(1, 2) == pytest.approx([0.0, draft_s])
 
 
-def test_json_keeps_it_and_new_samples_replace_it() -> None:
-    cost = seen((1, 1, 0.020), (1, 4, 0.030), (4, 4, 0.028))
+def test_trees_are_known_by_their_levels() -> None:
+    cost = StepCost()
+    assert cost.tree_s(1, 2) == 0.0
     for _ in range(3):
-        cost.observe(4, 8, 1, 0.002, 0.03, 0.0)
-    again = StepCost.from_dict(json.loads(json.dumps(cost.as_dict())))
-    for rows, nodes in ((1, 1), (1, 3), (4, 4), (2, 9)):
-        assert again.pass_s(rows, nodes) == cost.pass_s(rows, nodes)
-    assert again.draft_s(4, 1) == cost.draft_s(4, 1)
-    for _ in range(3):
-        again.observe(1, 1, 0, 0.0, 0.029, 0.0)
-    assert again.pass_s(1, 1) == pytest.approx(0.029)
+        cost.observe_tree(1, 2, 0.006)
+        cost.observe_draft(1, 2, 0.002)
+    assert cost.tree_s(1, 2) == pytest.approx(0.006)
+    assert cost.tree_s(1, 3) == pytest.approx(0.009)
+    assert cost.draft_s(1, 2) == pytest.approx(0.002)

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 from foretell.config import SamplingParams
-from foretell.decoding.drafter import Shape
 from foretell.decoding.grow import TreeGrower, _level_sizes, grow_all
 from foretell.decoding.sampling import filtered_probs
+from foretell.decoding.shape import Shape
 from foretell.models.trunk import Trunk
 from foretell.types import Draft
 from tests.decoding.chance import Random

@@ -10,11 +10,11 @@ import torch
 from foretell.config import SamplingParams
 from foretell.decoding import drafter_config
 from foretell.decoding.blocks import BLOCK_SIZE
-from foretell.decoding.drafter import Shape
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.decoding.model_drafter import ModelDrafter
 from foretell.decoding.sequence import Sequence as Row
+from foretell.decoding.shape import Shape
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk

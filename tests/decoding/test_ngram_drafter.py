@@ -9,11 +9,11 @@ import pytest
 import torch
 
 from foretell.config import SamplingParams
-from foretell.decoding.drafter import Shape
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.decoding.ngram_drafter import NgramDrafter
 from foretell.decoding.sequence import Sequence as Row
+from foretell.decoding.shape import Shape
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 from tests.fixtures import encode, script_trunk

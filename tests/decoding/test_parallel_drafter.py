@@ -10,10 +10,11 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding import heads_drafter
-from foretell.decoding.drafter import NO_CACHE, Shape
+from foretell.decoding.drafter import NO_CACHE
 from foretell.decoding.engine import Engine
 from foretell.decoding.parallel_drafter import ParallelDrafter
 from foretell.decoding.sequence import Sequence as Row
+from foretell.decoding.shape import Shape
 from foretell.models.decoder import States
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import json
 import time
 from statistics import median
 
 import pytest
 
-from foretell.decoding.acceptance import AcceptanceByClass
-from foretell.decoding.cost import StepCost
-from foretell.decoding.goodput import Choice, RowView
-from foretell.decoding.policy import DepthPolicy, StepRecord
+from foretell.decoding.estimates import Estimates, RowView
+from foretell.decoding.goodput import Choice
+from foretell.decoding.policy import DepthPolicy, RowRecord, StepRecord
 from foretell.decoding.probes import Probes
+from foretell.decoding.shape import Shape
 from foretell.errors import UsageError
-from tests.decoding.simulated import MAX_DEPTH, Machine, Outcome, fixed_goodputs, run
+from tests.decoding.simulated import MAX_DEPTH, Machine, Outcome, fixed_goodputs, recorded, run
 
 GOOD, MIDDLING, BAD, WRONG = [0.9, 0.85, 0.8, 0.75, 0.7], [0.7, 0.6, 0.5, 0.5, 0.4], [0.05] * 5, [0.0] * 5
 MS = 1e-3
@@ -47,6 +46,11 @@ def small_drafter(drafting: int, depth: int) -> float:
 
 def dear_drafter(drafting: int, depth: int) -> float:
     return 3 * MS * depth
+
+
+def depths_of(shapes: list[Shape]) -> list[int]:
+    assert all(shape.is_chain for shape in shapes)
+    return [shape.depth for shape in shapes]
 
 
 def machine(pass_s, alphas, later=None, draft_s=small_drafter) -> Machine:  # type: ignore[no-untyped-def]
@@ -109,8 +113,8 @@ def test_cost_in_stairs(seed: int) -> None:
 
 
 def share(outcome: Outcome, depth: int, row: int = 0) -> float:
-    late = outcome.depths[100:]
-    return sum(depths[row] == depth for depths in late) / len(late)
+    late = outcome.shapes[100:]
+    return sum(shapes[row] == Shape.chain(depth) for shapes in late) / len(late)
 
 
 @pytest.mark.parametrize("name", ["linear verify", "wrong heads", "compute-bound, batch 16"])
@@ -149,12 +153,12 @@ def test_an_unlucky_first_draft_decides_nothing() -> None:
     rows = [RowView(0, MAX_DEPTH)]
     first = True
     for _ in range(40):
-        depths = policy.choose(rows)
-        draft_s, pass_s = simulated.step_s(depths)
-        slow = 100 if depths[0] and first else 1
-        first = first and not depths[0]
-        policy.observe(StepRecord(rows, depths, depths, draft_s * slow, pass_s * min(slow, 4), 0.0))
-    assert policy.choose(rows)[0] >= 4
+        [shape] = policy.choose(rows)
+        draft_s, pass_s = simulated.step_s([shape])
+        slow = 100 if shape.depth and first else 1
+        first = first and not shape.depth
+        policy.observe(recorded(rows, [shape], [shape.depth], (draft_s * slow, pass_s * min(slow, 4))))
+    assert policy.choose(rows)[0].depth >= 4
 
 
 def steps(policy: DepthPolicy, num_rows: int, num_steps: int, accepts: bool) -> list[int]:
@@ -162,9 +166,9 @@ def steps(policy: DepthPolicy, num_rows: int, num_steps: int, accepts: bool) -> 
     simulated, rows = CASES["wrong heads, dear drafter"][0], [RowView(i, MAX_DEPTH) for i in range(num_rows)]
     chosen = []
     for _ in range(num_steps):
-        depths = policy.choose(rows)
-        draft_s, pass_s = simulated.step_s(depths)
-        policy.observe(StepRecord(rows, depths, depths if accepts else [0] * num_rows, draft_s, pass_s, 0.0))
+        shapes = policy.choose(rows)
+        depths = depths_of(shapes)
+        policy.observe(recorded(rows, shapes, depths if accepts else [0] * num_rows, simulated.step_s(shapes)))
         chosen.append(depths[0])
     return chosen
 
@@ -179,18 +183,18 @@ def test_a_class_that_turns_good_is_found_and_kept() -> None:
 
 
 def test_a_probe_that_pays_goes_on() -> None:
-    cost, acceptance, probes = StepCost(), AcceptanceByClass(), Probes(share=0.02, max_depth=MAX_DEPTH)
-    rows, best = [RowView(0, 3)], Choice([0], 50.0)
-    cost.observe(1, 1, 0, 0.0, 0.02, 0.0)
+    estimates, probes = Estimates(), Probes(share=0.02, max_depth=MAX_DEPTH)
+    rows, best = [RowView(0, 3)], Choice([Shape.chain(0)], 50.0)
+    estimates.cost.observe_pass(1, 1, 0.02)
 
     def num_probed(lost_s: float) -> int:
         """Probes in a row, at most 30, when each loses this much."""
         for _ in range(100):
             probes.advance(1.0)
         for count in range(30):
-            if (depths := probes.propose(rows, [3], best, cost, acceptance)) is None:
+            if (shapes := probes.propose(rows, [3], best, estimates)) is None:
                 return count
-            assert depths[0] <= 3
+            assert shapes[0].depth <= 3
             probes.charge(lost_s)
             probes.advance(0.02)
         return 30
@@ -213,11 +217,21 @@ def test_a_new_batch_size_is_measured_only_where_drafts_could_pay() -> None:
 
 def test_a_draft_cut_by_the_end_of_the_text_is_no_rejection() -> None:
     cut, rejected = DepthPolicy(3), DepthPolicy(3)
-    for policy, num_judged in ((cut, [1]), (rejected, None)):
+    for policy, num_judged in ((cut, 1), (rejected, 3)):
         for _ in range(20):
-            policy.observe(StepRecord([RowView(0, 3)], [3], [1], 0.0, 0.1, 0.0, num_judged))
-    assert cut.acceptance.alphas("", 2)[1] > 0.7
-    assert rejected.acceptance.alphas("", 2)[1] < 0.2
+            policy.observe(StepRecord([RowRecord(RowView(0, 3), Shape.chain(3), 3, 1, num_judged)], 0.0, 0.1, 0.0))
+    assert cut.estimates.chains.alphas("", 2)[1] > 0.7
+    assert rejected.estimates.chains.alphas("", 2)[1] < 0.2
+
+
+def test_what_a_grammar_gave_says_nothing_of_the_drafter() -> None:
+    """Accepted whatever the heads are worth, and drafted in no time."""
+    policy = learnt("wrong heads")
+    before = policy.estimates.chains.alphas("", 3), policy.estimates.cost.draft_s(1, 3)
+    for _ in range(50):
+        policy.observe(StepRecord([RowRecord(RowView(0, 5), Shape.chain(3), 3, 3, 3, True)], 1e-6, 0.02, 0.0))
+    assert policy.estimates.chains.alphas("", 3) == before[0]
+    assert policy.estimates.cost.draft_s(1, 3) == before[1]
 
 
 def learnt(name: str, num_steps: int = 200) -> DepthPolicy:
@@ -229,21 +243,34 @@ def learnt(name: str, num_steps: int = 200) -> DepthPolicy:
 
 def test_depths_stay_within_the_rows_limits() -> None:
     policy = learnt("cheap verify, good heads, batch 4")
-    assert policy.choose([RowView(i, limit) for i, limit in enumerate([0, 1, 2, 9])])[:3] == [0, 1, 2]
-    assert DepthPolicy(0).choose([RowView(0, 5)]) == [0]
+    assert depths_of(policy.choose([RowView(i, limit) for i, limit in enumerate([0, 1, 2, 9])]))[:3] == [0, 1, 2]
+    assert depths_of(DepthPolicy(0).choose([RowView(0, 5)])) == [0]
     cold = DepthPolicy(2)
     for _ in range(20):
         rows = [RowView(0, 1), RowView(1, 9)]
-        depths = cold.choose(rows)
-        assert all(0 <= depth <= limit for depth, limit in zip(depths, [1, 2], strict=True))
-        cold.observe(StepRecord(rows, depths, depths, 0.001, 0.02, 0.0))
+        shapes = cold.choose(rows)
+        assert all(0 <= depth <= limit for depth, limit in zip(depths_of(shapes), [1, 2], strict=True))
+        cold.observe(recorded(rows, shapes, depths_of(shapes), (0.001, 0.02)))
 
 
 def test_a_fixed_depth_is_kept() -> None:
     policy = learnt("wrong heads, batch 16")
-    rows = [RowView(i, 4, fixed_depth=5 if i % 2 else None) for i in range(16)]
-    assert policy.choose(rows) == [0, 4] * 8
-    assert DepthPolicy(MAX_DEPTH).choose([RowView(0, 4, fixed_depth=3), RowView(1, 4)]) == [3, 0]  # cold
+    rows = [RowView(i, 4, fixed=Shape.chain(5) if i % 2 else None) for i in range(16)]
+    assert depths_of(policy.choose(rows)) == [0, 4] * 8
+    assert depths_of(DepthPolicy(MAX_DEPTH).choose([RowView(0, 4, fixed=Shape.chain(3)), RowView(1, 4)])) == [3, 0]
+
+
+def test_a_fixed_tree_is_kept_and_is_no_chain() -> None:
+    policy = learnt("cheap verify, middling heads")
+    rows = [RowView(0, 5, fixed=Shape(2, 7)), RowView(1, 5)]
+    before = policy.estimates.chains.alphas("", 5)
+    for _ in range(30):
+        shapes = policy.choose(rows)
+        assert shapes[0] == Shape(2, 7)
+        policy.observe(recorded(rows, [shapes[0], Shape.chain(0)], [2, 0], (0.009, 0.03)))
+    assert policy.estimates.chains.alphas("", 5) == before
+    assert policy.estimates.acceptance(Shape(2, 7)).alphas("", 2)[1] > 0.9
+    assert policy.estimates.cost.tree_s(1, 2) == pytest.approx(0.009)
 
 
 def test_rows_of_fixed_depth_pay_for_the_drafter() -> None:
@@ -252,34 +279,64 @@ def test_rows_of_fixed_depth_pay_for_the_drafter() -> None:
     simulated = Machine(lambda rows, nodes: 20 * MS, lambda drafting, depth: 20 * MS, {"": GOOD, "x": WRONG})
     run(simulated, ["", "x", "x", "x"], policy, 100)
     rows = [RowView(0, 1), *(RowView(i, 1, "x") for i in (1, 2, 3))]
-    assert policy.choose(rows) == [0] * 4
-    assert policy.choose([rows[0], *(RowView(i, 1, "x", fixed_depth=1) for i in (1, 2, 3))]) == [1] * 4
+    assert depths_of(policy.choose(rows)) == [0] * 4
+    fixed = [RowView(i, 1, "x", fixed=Shape.chain(1)) for i in (1, 2, 3)]
+    assert depths_of(policy.choose([rows[0], *fixed])) == [1] * 4
 
 
 def test_a_prompt_in_the_pass_leaves_less_room() -> None:
     policy = DepthPolicy(MAX_DEPTH, probe_share=0.0)
     run(machine(roofline, [0.35] * 5), [""] * 16, policy)
     rows = [RowView(i, 5) for i in range(16)]
-    assert sum(policy.choose(rows)) >= 14  # 16 more nodes are free
-    assert sum(policy.choose(rows, num_other_nodes=512)) == 0  # none is
-    before = policy.cost.as_dict()
-    policy.observe(StepRecord(rows, [0] * 16, [0] * 16, 0.0, 9.0, 0.0, num_other_nodes=512))
-    assert policy.cost.as_dict() == before
+    assert sum(depths_of(policy.choose(rows))) >= 14  # 16 more nodes are free
+    assert sum(depths_of(policy.choose(rows, num_other_nodes=512))) == 0  # none is
+    before = policy.estimates.cost.pass_range(16, 16, 64)
+    policy.observe(
+        StepRecord([RowRecord(row, Shape.chain(0), 0, 0, 0) for row in rows], 0.0, 9.0, 0.0, num_other_nodes=512)
+    )
+    assert policy.estimates.cost.pass_range(16, 16, 64) == before
 
 
-def test_what_was_learnt_survives_json() -> None:
-    policy = learnt("two classes, batch 4")
-    again = DepthPolicy.from_dict(json.loads(json.dumps(policy.as_dict())), MAX_DEPTH)
-    assert again.as_dict() == policy.as_dict()
-    warm = [again.choose([RowView(90, 5, "code"), RowView(91, 5, "noise"), RowView(92, 5, "code"), RowView(93, 5)])]
-    assert warm[0][0] >= 2 and warm[0][1] == 0  # no cold start
-    assert again.choose([RowView(94, 5, "new"), RowView(95, 5, "code")]) == [0, 0]  # batch of 2: not measured yet
+# Trees
 
 
-@pytest.mark.parametrize("data", [{}, None, {"version": 1}, {"version": 99}, {"version": 1, "cost": 3}])
-def test_a_wrong_record_is_refused(data: object) -> None:
-    with pytest.raises(UsageError, match="what the depth policy learnt.*delete it, a new one is learnt"):
-        DepthPolicy.from_dict(data, MAX_DEPTH)  # type: ignore[arg-type]
+@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("num_rows", [1, 4])
+@pytest.mark.parametrize(
+    ("pass_s", "alphas", "draft_s"),
+    [
+        (cheap, MIDDLING, small_drafter),
+        (cheap, GOOD, small_drafter),
+        (cheap, MIDDLING, dear_drafter),
+        (linear, GOOD, small_drafter),
+        (cheap, WRONG, small_drafter),
+    ],
+    ids=["middling heads", "good heads", "dear drafter", "linear verify", "wrong heads"],
+)
+def test_trees_are_drafted_where_they_bring_more(pass_s, alphas, draft_s, num_rows: int, seed: int) -> None:  # type: ignore[no-untyped-def]
+    simulated, labels = machine(pass_s, alphas, draft_s=draft_s), [""] * num_rows
+    fixed = fixed_goodputs(simulated, labels)
+    trees = [run(simulated, labels, Shape(levels, 6)).goodput for levels in (2, 3, 4)]
+    found = run(simulated, labels, DepthPolicy(MAX_DEPTH), seed=seed, num_nodes=6)
+    assert found.goodput >= 0.9 * max(*fixed, *trees)  # near misses are told apart late
+
+
+def test_trees_are_for_rows_that_may_have_them() -> None:
+    """One row may have trees, its neighbour chains; a third one has a class whose drafts are worth nothing."""
+    labels = ["good", "good", "bad"]
+    simulated = Machine(cheap, small_drafter, {"good": MIDDLING, "bad": WRONG})
+    policy = DepthPolicy(MAX_DEPTH, probe_share=0.0)
+    rows = [RowView(i, MAX_DEPTH, label, None, 0 if i == 1 else 6) for i, label in enumerate(labels)]
+    seen = []
+    for _ in range(200):
+        shapes = policy.choose(rows)
+        most = [min(shape.depth, 1) if shape.is_chain else shape.depth for shape in shapes]
+        accepted = [0 if row.label == "bad" else k for row, k in zip(rows, most, strict=True)]
+        policy.observe(recorded(rows, shapes, accepted, simulated.step_s(shapes)))
+        seen.append(shapes)
+    assert all(shapes[1].is_chain for shapes in seen)
+    assert sum(not shapes[0].is_chain for shapes in seen) > 100
+    assert sum(shapes[2] != Shape.chain(0) for shapes in seen[50:]) < 50  # it fades, and is tried again
 
 
 @pytest.mark.parametrize("max_depth", [-1, True, 1.5, "3"])
@@ -296,11 +353,11 @@ def test_choosing_is_cheap(name: str, limit_s: float) -> None:
     policy = DepthPolicy(MAX_DEPTH)
     choose, seconds = policy.choose, []
 
-    def timed(rows: list[RowView]) -> list[int]:
+    def timed(rows: list[RowView]) -> list[Shape]:
         start = time.perf_counter()
-        depths = choose(rows)
+        shapes = choose(rows)
         seconds.append(time.perf_counter() - start)
-        return depths
+        return shapes
 
     policy.choose = timed  # type: ignore[assignment, method-assign]
     run(*CASES[name], policy, 200)

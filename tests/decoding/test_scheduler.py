@@ -15,12 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from foretell.config import SamplingParams
 from foretell.decoding.blocks import BLOCK_SIZE, FULL
-from foretell.decoding.drafter import Shape
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.decoding.memory import block_num_bytes
 from foretell.decoding.scheduler import Work
 from foretell.decoding.sequence import Sequence as Row
+from foretell.decoding.shape import Shape
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
@@ -351,7 +351,7 @@ def test_mixed_rows_equal_their_single_runs(mode: str, num_nodes: int) -> None:
     each = [SamplingParams(**values) for values, _ in settings_of_rows]
     depths = [depth for _, depth in settings_of_rows]
     singles = [
-        Engine(model).generate([prompt], p, depth=depth, num_nodes=num_nodes)[0]
+        Engine(model).generate([prompt], p, depth=depth, num_nodes=num_nodes if depth else 0)[0]
         for prompt, p, depth in zip(prompts, each, depths, strict=True)
     ]
     for max_batch in (2, 4, 9):

@@ -9,10 +9,11 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding import drafter_config, heads_drafter
-from foretell.decoding.drafter import NO_CACHE, Shape
+from foretell.decoding.drafter import NO_CACHE
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
 from foretell.decoding.sequence import Sequence as Row
+from foretell.decoding.shape import Shape
 from foretell.decoding.stacked_drafter import StackedDrafter
 from foretell.models.decoder import States
 from foretell.models.mtp_model import MTPModel

@@ -12,9 +12,9 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding import grow, verify
-from foretell.decoding.drafter import Shape
 from foretell.decoding.grow import TreeGrower
 from foretell.decoding.sampling import filtered_probs
+from foretell.decoding.shape import Shape
 from foretell.decoding.verify import verify_greedy, verify_sampled
 from foretell.types import Draft, Verdict
 from tests.decoding.chance import Random

@@ -8,7 +8,6 @@ from dataclasses import asdict
 from typing import Any
 
 from foretell.analysis.records import Spread
-from foretell.analysis.watch import watch_steps
 from foretell.decoding.engine import Engine
 from foretell.decoding.scheduler import Work
 from foretell.decoding.step import StepTimes
@@ -29,13 +28,13 @@ class StepCosts:
     def watch(self, engine: Engine) -> None:
         """Collect this engine's steps from now on."""
 
-        def on_step(works: Sequence[Work], counted: Sequence[tuple[int, int]], times: StepTimes) -> None:
+        def on_step(works: Sequence[Work], times: StepTimes) -> None:
             if all(work.num_read == 1 for work in works):
-                drafted = [work.row.stats.num_draft_tokens - c[0] for work, c in zip(works, counted, strict=True)]
-                depth = max((w.shape.depth for w, n in zip(works, drafted, strict=True) if n), default=0)
+                drafted = [len(work.draft) for work in works]
+                depth = max((work.shape.depth for work in works if len(work.draft)), default=0)
                 self.add(engine.max_batch, drafted, depth, times)
 
-        watch_steps(engine, on_step)
+        engine.watch(on_step)
 
     def add(self, batch: int, drafted: Sequence[int], depth: int, times: StepTimes) -> None:
         """One step: drafted nodes of every row, and the deepest draft."""

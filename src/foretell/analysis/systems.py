@@ -14,7 +14,6 @@ from transformers.generation.streamers import BaseStreamer
 
 from foretell.analysis.records import Setting
 from foretell.analysis.step_costs import StepCosts
-from foretell.analysis.watch import watch_steps
 from foretell.config import SamplingParams
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Depth, Engine
@@ -81,7 +80,7 @@ class EngineSystem:
         self._engine = Engine(model, drafter=drafter, reuse_prefixes=False)
         self._engine.check_depth(depth, num_nodes)
         self._arrivals_s: list[float] = []
-        watch_steps(self._engine, self._note_arrival)
+        self._engine.watch(self._note_arrival)
         if costs is not None:
             costs.watch(self._engine)
 
@@ -95,7 +94,7 @@ class EngineSystem:
         decode_s = self._arrivals_s[-1] - self._arrivals_s[0]
         return Sample(done.token_ids, decode_s, times, done, engine.drafter_num_bytes)
 
-    def _note_arrival(self, works: Sequence[Work], counted: object, times: StepTimes) -> None:
+    def _note_arrival(self, works: Sequence[Work], times: StepTimes) -> None:
         if works[0].row.token_ids:
             self._arrivals_s.append(time.perf_counter())
 

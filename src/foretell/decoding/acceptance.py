@@ -6,9 +6,6 @@ E[K] = 1 + sum_{k<=K} prod_{j<=k} alpha_j tokens a step (Leviathan et al., arXiv
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 _MEMORY = 32  # judged drafts after which evidence weighs 1/e
 _HALF_LIFE = 128  # steps without a draft after which evidence weighs half
 _PRIOR = 0.8  # alpha_1 before any draft: trained heads, text not too hard
@@ -138,20 +135,3 @@ class AcceptanceByClass:
     def forget(self, row_id: int) -> None:
         """A row is finished."""
         self._rows.pop(row_id, None)
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON; rows are left out, they do not outlive an engine."""
-        return {
-            "all": [self._all.reached, self._all.accepted],
-            "labels": {label: [c.reached, c.accepted] for label, c in self._labels.items()},
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> AcceptanceByClass:
-        """What ``as_dict`` gave."""
-        acceptance = cls()
-        acceptance._labels = {label: _Counts() for label in data["labels"]}
-        stored = [(acceptance._all, data["all"]), *((acceptance._labels[k], v) for k, v in data["labels"].items())]
-        for counts, (reached, accepted) in stored:
-            counts.reached, counts.accepted = list(map(float, reached)), list(map(float, accepted))
-        return acceptance

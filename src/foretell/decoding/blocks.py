@@ -115,6 +115,14 @@ class BlockPool:
             uids.append(self._uid_of[block])
         return blocks, uids[1:]
 
+    def wipe(self, block: int) -> bool:
+        """Forget the text of a block that is to be zeroed. False where other rows hold it too: then it stays."""
+        if self._holders[block] > 1:
+            return False
+        if block in self._key_of:
+            self._forget(block)
+        return True
+
     def _forget(self, block: int) -> None:
         del self._known[self._key_of.pop(block)]
         del self._uid_of[block]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -136,6 +136,14 @@ class KVCache:
                     read = torch.tensor([table.physical(e) for e in sources], device=entries.device)
                     written = [table.physical(target + i) for i in range(len(sources))]
                     entries[:, torch.tensor(written, device=entries.device)] = entries[:, read]
+
+    def wipe(self, wiped: Collection[tuple[BlockPool, int]]) -> None:
+        """Zero blocks: what is not a number would spread to the next row that holds them, masked or not."""
+        for kind, *buffers in zip(self.kinds, self._keys, self._values, strict=True):
+            blocks = [block for pool, block in wiped if pool is self.pools[kind]]
+            for buffer in buffers:
+                if buffer is not None and blocks:
+                    buffer[:, blocks] = 0
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """What transformers asks of a cache; positions are always given explicitly, so the answer is not used."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
 import torch
@@ -20,6 +22,8 @@ from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.packed import smallest_pass
 
+OnStep = Callable[[Items[Work], StepTimes], None]
+"""Called after a step with its work and its seconds, when tokens are taken and the policy has learnt."""
 EXACT_WIDTH = 8
 """Nodes that every pass of an exact engine has at least, so that drafts of up to seven change no shape."""
 _DRAFT_ROOM = 128
@@ -49,6 +53,7 @@ class EngineCore:
         self.drafter_config = drafter
         self.prefill_times = StepTimes()
         self.decode_times = StepTimes()
+        self.watchers: list[OnStep] = []
         self.depths = DepthChooser(trunk.tp_group, EXACT_WIDTH - 1) if limits.exact else DepthChooser(trunk.tp_group)
         width = smallest_pass(trunk.output_head) if limits.max_batch == 1 else 1
         width = EXACT_WIDTH if limits.exact else width
@@ -86,10 +91,10 @@ class EngineCore:
         self.scheduler.add(row)
 
     def abort(self, row: Sequence) -> None:
-        """End a row now, with what it has; nothing happens where it has ended."""
+        """End a row now, with what it has; nothing happens where it has ended and been told so."""
+        self.scheduler.remove(row)
         if row.finish_reason is None:
             row.finish_reason = "abort"
-            self.scheduler.remove(row)
             self._tell(row)
 
     @property
@@ -104,12 +109,20 @@ class EngineCore:
         if not works:
             return works
         is_prefill = any(work.row.num_pending > 1 or not work.row.token_ids for work in works)
-        counted = [(work.row.stats.num_draft_tokens, work.row.stats.num_accepted_tokens) for work in works]
-        times = self.step(works)
+        try:
+            times = self.step(works)
+        except BaseException:  # no row's caches are known to be whole, not those of a drafter that was interrupted
+            self.scheduler.restart([work.row for work in works])
+            raise
         (self.prefill_times if is_prefill else self.decode_times).add(times)
-        self.depths.observe(works, counted, times)
+        self.depths.observe(works, times)
         for work in works:
+            if work.row.error is not None:
+                self._wipe(work.row)
             self.scheduler.settle(work)
+        for on_step in self.watchers:
+            on_step(works, times)
+        for work in works:
             if work.is_judged:
                 self._tell(work.row)
         return works
@@ -119,6 +132,13 @@ class EngineCore:
             self.depths.forget(row)
         if row.on_step:
             row.on_step(row)
+
+    def _wipe(self, row: Sequence) -> None:
+        """A row failed: its entries may be no numbers."""
+        blocks = {(t.pool, block) for t in row.tables.values() for block in t.blocks if t.pool.wipe(block)}
+        drafter = self.step.drafter
+        for cache in [self.step.cache, *(drafter.caches if drafter is not None else ())]:
+            cache.wipe(blocks)
 
 
 def _pools(model: MTPModel, limits: Limits, drafter: DrafterConfig | None) -> dict[str, BlockPool]:

@@ -1,15 +1,13 @@
 """StepCost: seconds of a step, learnt while it runs.
 
-Two tables. The trunk's pass, with everything of a step that is not drafting, by (rows, nodes of the pass): the c(n)
-that decides whether speculation pays. Drafting by (rows that draft, depth). A cell keeps its last few samples and takes
-their lower third: a shared machine is late now and then and never early, so the median would still be too easily moved.
-Context length is left out: it moves all cells alike, and old samples give way to new ones.
+Three tables. The trunk's pass, with everything of a step that is not drafting, by (rows, nodes of the pass): the c(n)
+that decides whether speculation pays. Drafting by (rows that draft, depth), that of trees by (rows that draft, levels).
+A cell keeps its last few samples and takes their lower third: a shared machine is late now and then and never early, so
+the median would still be too easily moved. Context length is left out: it moves all cells alike, and old samples give
+way to new ones.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
-from typing import Any
 
 from foretell.decoding.curve import Curve, rising
 
@@ -105,29 +103,23 @@ class StepCost:
     def __init__(self) -> None:
         self._passes = CostTable(anchored=False)
         self._drafts = CostTable(anchored=True)
+        self._trees = CostTable(anchored=True)
         self._draft_ranges: dict[tuple[int, int], list[float]] = {}
         self._num_observed = 0
 
-    def observe(
-        self,
-        num_rows: int,
-        num_nodes: int,
-        draft_depth: int,
-        draft_s: float,
-        verify_s: float,
-        other_s: float,
-        num_drafting: int | None = None,
-    ) -> None:
-        """One step: rows, nodes of its pass (roots included), deepest draft, seconds by part.
+    def observe_pass(self, num_rows: int, num_nodes: int, seconds: float) -> None:
+        """A step without its drafting: rows, nodes of its pass (roots included), seconds."""
+        self._num_observed += 1
+        self._passes.add(bucket(num_rows), node_bucket(num_nodes), (self._num_observed, num_nodes, seconds))
 
-        ``num_drafting``: rows that drafted at all; all of them by default.
-        """
-        now = self._num_observed = self._num_observed + 1
-        self._passes.add(bucket(num_rows), node_bucket(num_nodes), (now, num_nodes, verify_s + other_s))
-        if draft_depth:
-            drafting = bucket(num_drafting or num_rows)
-            if self._drafts.add(drafting, draft_depth, (now, draft_depth, draft_s)):
-                self._draft_ranges.clear()
+    def observe_draft(self, num_drafting: int, depth: int, seconds: float) -> None:
+        """The drafting of chains, the deepest of them ``depth``, for so many rows."""
+        if self._drafts.add(bucket(num_drafting), depth, (self._num_observed, depth, seconds)):
+            self._draft_ranges.clear()
+
+    def observe_tree(self, num_drafting: int, levels: int, seconds: float) -> None:
+        """The drafting of trees, the deepest of so many levels, for so many rows."""
+        self._trees.add(bucket(num_drafting), levels, (self._num_observed, levels, seconds))
 
     def pass_s(self, num_rows: int, num_nodes: int) -> float | None:
         """Seconds of a step without its drafting; None before the first observation."""
@@ -142,6 +134,10 @@ class StepCost:
         """Seconds of drafting; 0 at depth 0, and before the first draft, so that one is tried."""
         return (self._drafts.curve(bucket(num_drafting)).at(depth) or 0.0) if depth and num_drafting else 0.0
 
+    def tree_s(self, num_drafting: int, levels: int) -> float:
+        """Seconds of drafting trees; 0 before the first one."""
+        return self._trees.curve(bucket(num_drafting)).at(levels) or 0.0
+
     def draft_range(self, num_drafting: int, depth: int) -> list[float]:
         """``draft_s`` for 0 to ``num_drafting`` rows."""
         if (found := self._draft_ranges.get((num_drafting, depth))) is None:
@@ -153,25 +149,3 @@ class StepCost:
                 found.append(by_bucket[key])
             self._draft_ranges[num_drafting, depth] = found
         return found
-
-    def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON: per table, rows and bucket the samples [nodes or depth, seconds]."""
-        return {
-            name: {
-                str(rows): {str(x): [[at, s] for _, at, s in cell.samples] for x, cell in cells.items()}
-                for rows, cells in table.cells.items()
-            }
-            for name, table in (("pass", self._passes), ("draft", self._drafts))
-        }
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> StepCost:
-        """What ``as_dict`` gave. The samples count as old: a few new ones replace them."""
-        cost = cls()
-        for name, table in (("pass", cost._passes), ("draft", cost._drafts)):
-            for rows, cells in data[name].items():
-                for x, samples in cells.items():
-                    cell = table.cells.setdefault(int(rows), {}).setdefault(int(x), Cell())
-                    for at, seconds in samples:
-                        cell.add((-_MAX_AGE, float(at), float(seconds)))
-        return cost

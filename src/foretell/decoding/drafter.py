@@ -2,39 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence as Items
 from typing import Protocol
 
+from foretell.decoding.cache import KVCache
 from foretell.decoding.sequence import Sequence
+from foretell.decoding.shape import Shape
 from foretell.models.decoder import States
 from foretell.types import Draft
 
 NO_CACHE = 2**62
 """``num_final`` of a drafter that keeps no entries: none of them can be missing."""
-
-
-@dataclass(frozen=True)
-class Shape:
-    """How much is drafted for a row: ``depth`` levels and ``num_nodes`` nodes; equal for a chain, 0 for nothing."""
-
-    depth: int
-    num_nodes: int
-
-    @classmethod
-    def chain(cls, depth: int) -> Shape:
-        """One branch."""
-        return cls(depth, depth)
-
-    def cut(self, depth: int) -> Shape:
-        """At most ``depth`` levels; a chain stays a chain."""
-        if depth >= self.depth:
-            return self
-        return Shape(depth, depth if self.is_chain or not depth else self.num_nodes)
-
-    @property
-    def is_chain(self) -> bool:
-        """True for one branch, and for nothing."""
-        return self.num_nodes <= self.depth
 
 
 class Drafter(Protocol):
@@ -68,6 +46,10 @@ class Drafter(Protocol):
 
     def num_final(self, row: Sequence) -> int:
         """Entries of the row that are final in all caches of the drafter; NO_CACHE where it has none."""
+
+    @property
+    def caches(self) -> Items[KVCache]:
+        """Keys and values that it keeps in the rows' blocks."""
 
     @property
     def num_bytes(self) -> int:

@@ -9,11 +9,11 @@ import torch
 
 from foretell.decoding.blocks import FULL, BlockPool
 from foretell.decoding.cache import KVCache
-from foretell.decoding.drafter import Shape
 from foretell.decoding.grow import Branches, grow_all
 from foretell.decoding.memory import heads_num_bytes
 from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence
+from foretell.decoding.shape import Shape
 from foretell.decoding.state_queue import StateQueue
 from foretell.models.decoder import States
 from foretell.models.sequential import SequentialHeads
@@ -47,7 +47,7 @@ class HeadsDrafter:
     def __init__(self, heads: SequentialHeads, pools: dict[str, BlockPool], window: int) -> None:
         self.heads = heads
         self.window = min(window, heads.config.max_positions or window)
-        whole = dict.fromkeys(pools, pools[FULL])  # see Sequence.whole_tables
+        whole = dict.fromkeys([FULL, *heads.layer_kinds], pools[FULL])  # see Sequence.whole_tables
         self.caches = [KVCache(heads.layer_kinds, whole, heads.layer_window) for _ in range(heads.config.num_modules)]
         self._rows: dict[Sequence, list[StateQueue | None]] = {}
 
@@ -89,9 +89,9 @@ class HeadsDrafter:
         heads, unrolled = self.heads, self.heads.config.unrolled
         cache = self.caches[0 if unrolled else depth - 1]
         reads = [
-            _read_behind(grower)
+            _read_behind(grower, cache.kinds)
             if unrolled and depth > 1
-            else _read_queue(grower, self._queue(grower.row, depth), depth)
+            else _read_queue(grower, self._queue(grower.row, depth), depth, cache.kinds)
             for grower in growers
         ]
         device = heads.device
@@ -143,7 +143,7 @@ class HeadsDrafter:
         return heads_num_bytes(self.heads) + sum(cache.num_bytes for cache in self.caches)
 
 
-def _read_queue(grower: Branches, queue: StateQueue, depth: int) -> _Read:
+def _read_queue(grower: Branches, queue: StateQueue, depth: int, kinds: Items[str]) -> _Read:
     """What the module of ``depth`` has not read for good: pairs of true tokens once, drafted ones for each branch."""
     row, start = grower.row, queue.start
     last = len(row) - 2 + grower.lead  # index of the newest trunk state
@@ -166,11 +166,11 @@ def _read_queue(grower: Branches, queue: StateQueue, depth: int) -> _Read:
         seen += [list(range(begin, begin + j + 1)) for j in range(num_branch)]
     ends = [num_true + (i + 1) * num_branch - 1 for i in range(len(grower.frontier))]
     is_chain = len(grower.frontier) == 1
-    where = PassRow(row.whole_tables, first, positions, entries, None if is_chain else seen)
+    where = PassRow(row.whole_tables(kinds), first, positions, entries, None if is_chain else seen)
     return _Read(where, torch.cat(states), token_ids, ends, start, num_true, num_branch)
 
 
-def _read_behind(grower: Branches) -> _Read:
+def _read_behind(grower: Branches, kinds: Items[str]) -> _Read:
     """One module for every depth: each node of the frontier is read behind the true entries and its own branch."""
     row, draft = grower.row, grower.draft
     for node in grower.frontier:
@@ -178,7 +178,7 @@ def _read_behind(grower: Branches) -> _Read:
     entries = [grower.entries[node] for node in grower.frontier]
     seen: list[list[int] | None] = [[grower.entries[n] for n in draft.path(node)] for node in grower.frontier]
     where = PassRow(
-        row.whole_tables,
+        row.whole_tables(kinds),
         len(row) - 1,
         [len(row) - 2 + grower.depth] * len(entries),
         entries,

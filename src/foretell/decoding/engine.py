@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from foretell.config import DrafterKind, SamplingParams
-from foretell.decoding.core import EXACT_WIDTH, EngineCore, Limits
+from foretell.decoding.core import EXACT_WIDTH, EngineCore, Limits, OnStep
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.prompts import encode_prompt
 from foretell.decoding.sequence import Sequence
@@ -79,21 +79,27 @@ class Engine:
         """
         if isinstance(prompts, (str, dict)):
             raise UsageError(f"prompts is one {type(prompts).__name__}; give a list of prompts: [prompt]")
-        each = _one_each(params or SamplingParams(), len(prompts), "sampling parameters")
+        each = _one_each(SamplingParams() if params is None else params, len(prompts), "sampling parameters")
         depths = _one_each(depth, len(prompts), "depths")
+        if all(d == 0 for d in depths):
+            self.check_depth(0, num_nodes)
         rows: list[Sequence] = []
         for index, (prompt, p, d) in enumerate(zip(prompts, each, depths, strict=True)):
-            rows += self._sequences(prompt, p, d, num_nodes, f"prompt {index}")
-        for index, row in enumerate(rows):
+            rows += self._sequences(prompt, p, d, num_nodes if d else 0, f"prompt {index}")
+        for row in rows:
             row.label = label
-            row.on_step = _when_done(index, on_finish) if on_finish else None
+        unfinished = dict(enumerate(rows))
         try:
             with self._lock:
                 for row in rows:
                     self._core.add(row)
-            while any(row.finish_reason is None for row in rows):
+            while unfinished:
                 with self._lock:
                     self._core.advance()
+                for index in [index for index, row in unfinished.items() if row.finish_reason is not None]:
+                    row = unfinished.pop(index)
+                    if on_finish and row.finish_reason != "abort":
+                        on_finish(index, row.completion())
         finally:
             with self._lock:
                 for row in rows:
@@ -118,8 +124,7 @@ class Engine:
         if self.model.trunk.tp_group is not None:
             raise UsageError(
                 "streams come at times of their own in every process, and processes that share a trunk (tp_plan) must "
-                "take "
-                "the same steps; use generate, or serve this model with vLLM or SGLang"
+                "take the same steps; use generate, or serve this model with vLLM or SGLang"
             )
         if params is not None and params.n > 1:
             raise UsageError(f"n is {params.n}, and a stream is one completion; open {params.n} streams")
@@ -127,6 +132,10 @@ class Engine:
         row.label = label
         async for chunk in self._worker.stream(row):
             yield chunk
+
+    def watch(self, on_step: OnStep) -> None:
+        """Call ``on_step`` after every step from now on, for measuring."""
+        self._core.watchers.append(on_step)
 
     def check_depth(self, depth: Depth, num_nodes: int = 0) -> None:
         """Raise UsageError where this model cannot draft ``depth`` tokens a step, or a tree of ``num_nodes``."""
@@ -142,6 +151,16 @@ class Engine:
             raise UsageError(
                 f"depth {depth} asked for, but {self.model.trunk.name} has no heads; give heads (an adapter folder), "
                 "another drafter (ngram needs nothing else), or depth 0 for plain decoding"
+            )
+        if 0 < num_nodes < depth:
+            raise UsageError(
+                f"num_nodes {num_nodes} is less than depth {depth}, and every level has a node; give at least {depth}, "
+                "or leave num_nodes out (a chain)"
+            )
+        if num_nodes and not depth:
+            raise UsageError(
+                f"num_nodes {num_nodes}: nothing is drafted here; give heads or another drafter and a depth above 0, "
+                "or leave num_nodes out"
             )
         limit = None if self.drafter is None else self.drafter.max_depth(self.model)
         if limit is not None and depth > limit:
@@ -230,11 +249,3 @@ def _one_each(value: Any, count: int, what: str) -> list[Any]:
     if len(value) != count:
         raise UsageError(f"{len(value)} {what} for {count} prompts; give one for all or one each")
     return list(value)
-
-
-def _when_done(index: int, on_finish: Callable[[int, Completion], None]) -> Callable[[Sequence], None]:
-    def on_step(row: Sequence) -> None:
-        if row.finish_reason is not None and row.finish_reason != "abort":
-            on_finish(index, row.completion())
-
-    return on_step

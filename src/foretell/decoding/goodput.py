@@ -1,91 +1,110 @@
-"""best_depths: the depths of a step that maximise goodput = expected tokens / predicted seconds.
-
-Trees are not chosen here yet; they would fit as follows. A kind of draft is its number of nodes at each depth:
-(1, 1, 1) for a chain, (4, 6, 6) for a tree, so that (depth, kind) gives num_nodes. alpha_k of a tree is the chance that
-one of its nodes at depth k is accepted, measured in an ``AcceptanceByClass`` of its own; E[K] keeps its form. Its
-drafting has a cost table of its own, and its pass costs c(n) like any other. The search runs once a kind, with
-candidates ordered by gain a node; the kind with the higher goodput is taken, and the others are probed.
-"""
+"""best_shapes: the drafts of a step that maximise goodput = expected tokens / predicted seconds."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from foretell.decoding.acceptance import AcceptanceByClass
-from foretell.decoding.cost import StepCost
+from foretell.decoding.estimates import Estimates, RowView
+from foretell.decoding.shape import Shape
 
 MARGIN = 0.02  # predicted gain below which drafting is not worth the doubt
-
-
-@dataclass(frozen=True)
-class RowView:
-    """What the policy sees of a row.
-
-    ``depth_limit``: deepest draft that can still be used; ``label``: request class; ``fixed_depth``: asked for by the
-    request, so not to be chosen, but it shares the pass.
-    """
-
-    row_id: int
-    depth_limit: int
-    label: str = ""
-    fixed_depth: int | None = None
+TREE_LEVELS = (2, 3, 4)
+"""Levels of the trees that are considered: two were best where half of the drafts are right (docs/benchmarks.md)."""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """A depth a row, and the tokens a second that they promise; None while no cost is known."""
+    """A shape a row, and the tokens a second that they promise; None while no cost is known."""
 
-    depths: list[int]
+    shapes: list[Shape]
     tokens_per_s: float | None
 
 
-def best_depths(
-    rows: list[RowView],
-    limits: list[int],
-    fixed: list[int],
-    num_other_nodes: int,
-    cost: StepCost,
-    acceptance: AcceptanceByClass,
+def best_shapes(
+    rows: Sequence[RowView], limits: Sequence[int], num_other_nodes: int, estimates: Estimates, trees: bool = True
 ) -> Choice:
-    """Depth of each row, from 0 to its limit, or its fixed one. ``num_other_nodes``: of the pass, no root and no draft.
+    """Each row's chain of 0 to ``limits[i]`` tokens, or its tree, or its fixed shape (its limit is 0 then).
 
-    Which node to add next is settled by gain alone, because the seconds depend on the number of nodes and the greatest
-    depth: so for each greatest depth, nodes are added in the order of gain. All lengths of that order are tried,
-    because the first row to draft pays for what the next ones share, and because costs come in stairs.
+    ``num_other_nodes``: of the pass, no root and no draft. ``trees``: they are known well enough to be chosen.
     """
-    num_nodes = len(rows) + sum(fixed)
-    num_drafting, fixed_depth = sum(map(bool, fixed)), max(fixed)
-    expected = float(len(rows))
+    fixed = [row.fixed.cut(row.depth_limit) if row.fixed else Shape.chain(0) for row in rows]
+    if estimates.cost.pass_s(len(rows), len(rows)) is None:
+        return Choice(fixed, None)
+    plain = estimates.goodput(rows, fixed, num_other_nodes)
+    best = _best_chains(rows, limits, fixed, num_other_nodes, estimates)
+    if trees:
+        best = _with_trees(rows, limits, best, num_other_nodes, estimates)
+    shapes, highest = best
+    return Choice(fixed, plain) if highest < plain * (1 + MARGIN) else Choice(shapes, highest)
+
+
+def tree_for(row: RowView, limit: int, levels: int) -> Shape | None:
+    """The tree of at most so many levels that may be drafted for a row; None where none may."""
+    levels = min(levels, limit, row.num_nodes - 1)
+    return Shape(levels, row.num_nodes) if levels >= TREE_LEVELS[0] else None
+
+
+def _best_chains(
+    rows: Sequence[RowView], limits: Sequence[int], fixed: list[Shape], num_other_nodes: int, estimates: Estimates
+) -> tuple[list[Shape], float]:
+    """Which node to add next is settled by gain alone, because the seconds depend on the number of nodes and the
+    greatest depth: so for each greatest depth, nodes are added in the order of gain. All lengths of that order are
+    tried, because the first row to draft pays for what the next ones share, and because costs come in stairs.
+    """
+    chains = [shape.depth for shape in fixed if shape.depth and shape.is_chain]
+    fixed_depth = max(chains, default=0)
+    expected = estimates.tokens(rows, fixed)
     candidates: list[tuple[float, int, int]] = []  # gain, depth (negative: of equal gains the shallower first), row
     for i, (row, limit) in enumerate(zip(rows, limits, strict=True)):
-        if fixed[i]:
-            expected += sum(acceptance.gains(row.label, fixed[i], row.row_id))
-        elif limit:
-            gains = acceptance.gains(row.label, limit, row.row_id)
+        if limit:
+            gains = estimates.chains.gains(row.label, limit, row.row_id)
             candidates += [(gain, -k, i) for k, gain in enumerate(gains, 1)]
-    pass_s = cost.pass_range(len(rows), num_nodes + num_other_nodes, num_nodes + num_other_nodes + len(candidates))
-    if pass_s is None:
-        return Choice(fixed, None)
-    if num_other_nodes:  # a prompt in the pass is paid for anyway: it only moves the place on c(n) where drafts begin
-        prompt_s = pass_s[0] - (cost.pass_s(len(rows), num_nodes) or 0.0)
-        pass_s = [seconds - prompt_s for seconds in pass_s]
+    num_nodes = len(rows) + sum(shape.num_nodes for shape in fixed)
+    pass_s = estimates.pass_range(len(rows), num_nodes, num_nodes + len(candidates), num_other_nodes)
+    trees_s = estimates.draft_s([shape for shape in fixed if not shape.is_chain])
     candidates.sort(reverse=True)
-    plain = highest = expected / (pass_s[0] + cost.draft_s(num_drafting, fixed_depth))
+    highest = expected / (pass_s[0] + trees_s + estimates.cost.draft_s(len(chains), fixed_depth))
     taken: list[tuple[float, int, int]] = []
     for depth in range(1, max(limits) + 1):
         reachable = [c for c in candidates if c[1] >= -depth]
-        draft_s = cost.draft_range(num_drafting + len(rows), max(depth, fixed_depth))
-        tokens, drafting, best = expected, num_drafting, 0
+        draft_s = estimates.cost.draft_range(len(chains) + len(rows), max(depth, fixed_depth))
+        tokens, drafting, best = expected, len(chains), 0
         for count, (gain, minus_k, _) in enumerate(reachable, 1):
             tokens += gain
             drafting += minus_k == -1
-            if tokens > highest * (pass_s[count] + draft_s[drafting]):
-                highest, best = tokens / (pass_s[count] + draft_s[drafting]), count
+            seconds = pass_s[count] + trees_s + draft_s[drafting]
+            if tokens > highest * seconds:
+                highest, best = tokens / seconds, count
         if best:
             taken = reachable[:best]
-    if highest < plain * (1 + MARGIN):
-        return Choice(fixed, plain)
-    depths = list(fixed)
+    shapes = list(fixed)
     for _, minus_k, i in taken:
-        depths[i] = max(depths[i], -minus_k)
-    return Choice(depths, highest)
+        if -minus_k > shapes[i].depth:
+            shapes[i] = Shape.chain(-minus_k)
+    return shapes, highest
+
+
+def _with_trees(
+    rows: Sequence[RowView],
+    limits: Sequence[int],
+    chains: tuple[list[Shape], float],
+    num_other_nodes: int,
+    estimates: Estimates,
+) -> tuple[list[Shape], float]:
+    """Trees instead of chains where they promise the most more tokens: for one row, two, four, ... all of them."""
+    best = chains
+    for levels in TREE_LEVELS if any(row.num_nodes for row in rows) else ():
+        gains: list[tuple[float, int, Shape]] = []
+        for i, (row, limit, chain) in enumerate(zip(rows, limits, chains[0], strict=True)):
+            if tree := tree_for(row, limit, levels):
+                gains.append((estimates.gain(row, tree) - estimates.gain(row, chain), i, tree))
+        gains.sort(key=lambda each: -each[0])
+        shapes = list(chains[0])
+        for count, (_, i, tree) in enumerate(gains, 1):
+            shapes[i] = tree
+            if count & (count - 1) == 0 or count == len(gains):
+                goodput = estimates.goodput(rows, shapes, num_other_nodes)
+                if goodput > best[1]:
+                    best = list(shapes), goodput
+    return best

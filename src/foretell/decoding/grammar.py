@@ -65,8 +65,10 @@ class GrammarState:
                     masks.append(_EVERYTHING)
                 else:
                     masks.append(b"" if ended else self._mask())
-        finally:
-            self._rewind(len(path))
+        except SamplingError:
+            self._matcher.rollback(len(path))  # as far as it can
+            raise
+        self._rewind(len(path))
         return torch.stack([self._row(mask) for mask in masks])
 
     def commit(self, token_ids: list[int]) -> None:

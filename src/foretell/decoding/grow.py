@@ -13,9 +13,9 @@ from collections.abc import Sequence as Items
 
 import torch
 
-from foretell.decoding.drafter import Shape
 from foretell.decoding.sampling import draw, filtered_probs
 from foretell.decoding.sequence import Sequence
+from foretell.decoding.shape import Shape
 from foretell.models.greedy import argmax
 from foretell.models.heads import Heads
 from foretell.types import Draft
@@ -64,7 +64,9 @@ class TreeGrower:
         if self.row.params.greedy:
             self._grow_greedy(logits_FV, heads)
         else:
-            self._grow_sampled(_spread(filtered_probs(logits_FV, self.row.params), heads, 0.0))
+            # Heads may be broken where the trunk is not: a guess is a guess.
+            finite_FV = logits_FV.nan_to_num(nan=0.0, neginf=-math.inf)
+            self._grow_sampled(_spread(filtered_probs(finite_FV, self.row.params), heads, 0.0))
         self.depth += 1
 
     def finish(self) -> Draft:

@@ -47,6 +47,8 @@ def judge(
             by_row[b] = _take_prompt(work, pending[b], by_row[b])
     asked = [b for b, work in enumerate(works) if work.is_judged]
     verdicts: list[Verdict | None] = [None] * len(works)
+    if not asked:
+        return verdicts
     found = _verdicts([works[b].row for b in asked], [drafts[b] for b in asked], [by_row[b] for b in asked])
     found = share_verdicts(trunk.tp_group, found)
     for b, verdict in zip(asked, found, strict=True):

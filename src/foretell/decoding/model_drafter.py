@@ -8,12 +8,12 @@ import torch
 
 from foretell.decoding.blocks import FULL, BlockPool
 from foretell.decoding.cache import KVCache
-from foretell.decoding.drafter import Shape
 from foretell.decoding.grow import Branches, grow_all
 from foretell.decoding.heads_drafter import heads_drafter
 from foretell.decoding.memory import weights_num_bytes
 from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence
+from foretell.decoding.shape import Shape
 from foretell.errors import UsageError
 from foretell.models.decoder import States
 from foretell.models.mtp_model import MTPModel
@@ -102,7 +102,7 @@ class ModelDrafter:
             else:
                 start, new = len(row) + depth - 2, grower.draft.token_ids[-1:]
             tokens.append(new)
-            reads.append(PassRow.stretch(dict.fromkeys(self.cache.kinds, row.tables[FULL]), start, len(new)))
+            reads.append(PassRow.stretch(row.whole_tables(self.cache.kinds), start, len(new)))
         pass_input = PassInput.build(self.cache, reads, self.trunk.device)
         states = self.trunk.states(
             self.trunk.embed(pass_input.token_ids(tokens)), pass_input.positions_BT, pass_input.masks, cache=self.cache
@@ -115,6 +115,11 @@ class ModelDrafter:
 
     def _choose(self, logits_FV: torch.Tensor, growers: list[Branches]) -> None:
         grow_all(growers, logits_FV)
+
+    @property
+    def caches(self) -> list[KVCache]:
+        """The draft model's, and those of its heads."""
+        return [self.cache, *([] if self._heads is None else self._heads.caches)]
 
     @property
     def num_bytes(self) -> int:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import sys
 
-from foretell.decoding.drafter import NO_CACHE, Shape
+from foretell.decoding.cache import KVCache
+from foretell.decoding.drafter import NO_CACHE
 from foretell.decoding.sequence import Sequence
+from foretell.decoding.shape import Shape
 from foretell.models.decoder import States
 from foretell.types import Draft
 
@@ -50,6 +52,11 @@ class NgramDrafter:
         ]
 
     @property
+    def caches(self) -> list[KVCache]:
+        """None: it looks at tokens."""
+        return []
+
+    @property
     def num_bytes(self) -> int:
         """Memory of the indices at their largest."""
         return max(self._peak_bytes, sum(index.num_bytes for index in self._rows.values()))
@@ -85,6 +92,11 @@ class _Index:
                 while len(copied) < depth:  # the period from ``end`` to the text's end once more
                     copied.append(copied[len(copied) - (len(text) - end)])
                 return copied
+        return []
+
+    @property
+    def caches(self) -> list[KVCache]:
+        """None: it looks at tokens."""
         return []
 
     @property

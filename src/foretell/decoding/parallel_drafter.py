@@ -9,11 +9,12 @@ import torch
 
 from foretell.decoding.blocks import FULL, BlockPool
 from foretell.decoding.cache import KVCache
-from foretell.decoding.drafter import NO_CACHE, Shape
+from foretell.decoding.drafter import NO_CACHE
 from foretell.decoding.grow import Branches, grow_all
 from foretell.decoding.memory import heads_num_bytes
 from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence
+from foretell.decoding.shape import Shape
 from foretell.decoding.state_queue import StateQueue
 from foretell.models.decoder import States
 from foretell.models.heads import Heads
@@ -40,7 +41,7 @@ class ParallelDrafter:
     def __init__(self, heads: Heads, pools: dict[str, BlockPool], window: int) -> None:
         self.heads = heads
         self.window = min(window, heads.config.max_positions or window)
-        whole = dict.fromkeys(pools, pools[FULL])  # see Sequence.whole_tables
+        whole = dict.fromkeys([FULL, *heads.layer_kinds], pools[FULL])  # see Sequence.whole_tables
         self.caches = [KVCache(heads.layer_kinds, whole, heads.layer_window) for _ in range(heads.config.num_modules)]
         self._rows: dict[Sequence, _Known] = {}
 
@@ -100,7 +101,7 @@ class ParallelDrafter:
             assert known.queue is not None
             start = max(known.queue.start, known.lengths[depth - 1] if heads.attends else 0)
             states.append(known.queue.since(start))
-            reads.append(PassRow.stretch(row.whole_tables, start, len(states[-1])))
+            reads.append(PassRow.stretch(row.whole_tables(cache.kinds), start, len(states[-1])))
             known.lengths[depth - 1] = start + len(states[-1])
         pass_input = PassInput.build(cache, reads, heads.device)
         output = heads.step(depth, pass_input.states(states), None, pass_input.positions_BT, pass_input.masks, cache)

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from foretell.decoding.drafter import Shape
+from foretell.decoding.shape import Shape
 from foretell.types import Draft, Verdict
 
 

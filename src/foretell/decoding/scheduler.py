@@ -7,8 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from foretell.decoding.blocks import BLOCK_SIZE, FULL, BlockPool, BlockTable, OutOfBlocks
-from foretell.decoding.drafter import Drafter, Shape
+from foretell.decoding.drafter import Drafter
 from foretell.decoding.sequence import Sequence
+from foretell.decoding.shape import Shape
+from foretell.types import Draft
 
 ShapeRows = Callable[[list[Sequence], int], list[Shape]]
 """How much is drafted for each of the rows that decode, beside so many tokens of prompts."""
@@ -19,11 +21,14 @@ class Work:
     """One row's part in a step: its tokens up to ``stop`` are read, ``num_read`` of them; ``shape`` is drafted.
 
     ``is_judged``: the root is read, so that the row gets a token. As it was planned: the step makes the row longer.
+    What became of it is noted as it happens: the ``draft``, and how many of its tokens the row took.
     """
 
     row: Sequence
     stop: int
     shape: Shape
+    draft: Draft = field(default_factory=Draft)
+    num_accepted: int = 0
     num_read: int = field(init=False)
     is_judged: bool = field(init=False)
 
@@ -87,11 +92,13 @@ class Scheduler:
         shape_of = dict(zip(decoding, shapes, strict=True))
         works: list[Work] = []
         budget, num_preemptions = self.max_step_tokens, self.num_preemptions
+        kept = min(num_others, (budget - len(decoding)) // 2)  # for prompts: drafts do not keep them waiting
         for i, row in enumerate(decoding):
             if row not in self.running:  # gave its blocks to an older one
                 continue
-            num_others = len(decoding) - 1 - i  # rows that still come, with a token each
-            shape = self._fit(row, shape_of[row], budget - num_others)
+            kept += len(decoding) - 1 - i  # rows that still come, with a token each
+            shape = self._fit(row, shape_of[row], budget - kept)
+            kept -= len(decoding) - 1 - i
             if shape is not None:
                 works.append(Work(row, len(row), shape))
                 budget -= 1 + shape.num_nodes
@@ -105,12 +112,21 @@ class Scheduler:
         running = set(self.running)
         return [work for work in works if work.row in running]
 
+    def restart(self, rows: list[Sequence]) -> None:
+        """A step failed: its rows give up what they hold and are read again; those that have ended go."""
+        for row in reversed(rows):
+            if row.finish_reason is not None:
+                self.remove(row)
+            elif row in self.running:
+                self._preempt(row)
+
     def settle(self, work: Work) -> None:
         """The step is done: give back what no layer looks at any more, make full blocks known, drop an ended row."""
         row = work.row
         for table in row.tables.values():
             table.commit(row.num_cached)
-        self._remember(row)
+        if row.error is None:
+            self._remember(row)
         if row.finish_reason is not None:
             self.remove(row)
 
@@ -120,13 +136,12 @@ class Scheduler:
 
     def _fit(self, row: Sequence, shape: Shape, budget: int) -> Shape | None:
         """Room for the root and its draft, or for the root alone; None where the row itself has to wait again."""
-        if 1 + shape.num_nodes > budget:
-            shape = Shape.chain(min(shape.depth, budget - 1))
-        if shape.depth:
+        chain = Shape.chain(min(shape.depth, budget - 1))
+        for tried in (chain,) if shape.is_chain or 1 + shape.num_nodes > budget else (shape, chain):
             # Distinct modules write depth - 1 entries a branch.
-            behind = shape.num_nodes if shape.is_chain else shape.num_nodes * shape.depth
-            if self._reserve(row, len(row) + behind):
-                return shape
+            behind = tried.num_nodes if tried.is_chain else tried.num_nodes * tried.depth
+            if tried.depth and self._reserve(row, len(row) + behind):
+                return tried
         return Shape.chain(0) if self._reserve_or_preempt(row, len(row)) else None
 
     def _read_prompt(self, row: Sequence, budget: int, works: list[Work]) -> int:

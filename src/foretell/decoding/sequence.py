@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
 import torch
@@ -79,12 +79,11 @@ class Sequence:
         """Tokens that the trunk has not read: the root alone once the row decodes."""
         return len(self) - self.num_cached
 
-    @property
-    def whole_tables(self) -> dict[str, BlockTable]:
-        """Tables of all its entries, for every kind of layer: a drafter reads behind the trunk, whose sliding layers
+    def whole_tables(self, kinds: Iterable[str]) -> dict[str, BlockTable]:
+        """Tables of all its entries, for these kinds of layers: a drafter reads behind the trunk, whose sliding layers
         may have given back by then what the drafter's still look at.
         """
-        return dict.fromkeys(self.tables, self.tables[FULL])
+        return dict.fromkeys(kinds, self.tables[FULL])
 
     @property
     def max_length(self) -> int:

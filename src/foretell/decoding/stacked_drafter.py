@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Items
 
-from foretell.decoding.drafter import Drafter, Shape
+from foretell.decoding.cache import KVCache
+from foretell.decoding.drafter import Drafter
 from foretell.decoding.sequence import Sequence
+from foretell.decoding.shape import Shape
 from foretell.models.decoder import States
 from foretell.types import Draft
 
@@ -53,6 +55,11 @@ class StackedDrafter:
                 for b, draft in zip(asked, made, strict=True):
                     drafts[b] = draft
         return drafts
+
+    @property
+    def caches(self) -> list[KVCache]:
+        """Those of all of them."""
+        return [cache for drafter in self.drafters for cache in drafter.caches]
 
     @property
     def num_bytes(self) -> int:

@@ -119,7 +119,9 @@ class DecodeStep:
         row, start = work.row, work.row.num_cached
         num_new, path = num_pending, []
         if verdict is not None and row.error is None:
-            path = verdict.path[: row.commit(draft, verdict) - 1]
+            num_taken = row.commit(draft, verdict)
+            work.draft, work.num_accepted = draft, min(num_taken, len(verdict.path))
+            path = verdict.path[: num_taken - 1]
             num_new += len(path)
         if path != list(range(len(path))):
             first = start + num_pending

@@ -40,8 +40,8 @@ class Worker:
         """Chunks of ``row`` until it ends. Leaving early aborts it; an error in a step is raised here."""
         listener = _Listener(row, asyncio.get_running_loop())
         row.on_step = listener.on_step
-        await asyncio.to_thread(self._add, row, listener)
         try:
+            await asyncio.to_thread(self._add, row, listener)
             while True:
                 chunk = await listener.queue.get()
                 if isinstance(chunk, BaseException):
@@ -56,6 +56,8 @@ class Worker:
 
     def _add(self, row: Sequence, listener: _Listener) -> None:
         with self._lock:
+            if row.finish_reason is not None:  # cancelled meanwhile
+                return
             self._core.add(row)
             self._listeners[row] = listener
             if self._thread is None:  # with the lock held: streams are added from several threads

@@ -7,6 +7,7 @@ norms do the work, so a new model family needs no code.
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -57,6 +58,7 @@ class DecoderRunner:
         self._pre_norm: torch.Tensor | None = None
         self._below: torch.Tensor | None = None
         self._keeps_below = False
+        self._lock = threading.Lock()  # for what the hooks hear: engines in several threads may share a model
         getattr(decoder, final_norm_name(decoder)).register_forward_pre_hook(self._hear_pre_norm)
 
     def keep_below(self) -> None:
@@ -92,17 +94,18 @@ class DecoderRunner:
         """
         layout = ROW_LAYOUT.set(getattr(cache, "layout", None))
         try:
-            output = self.decoder(
-                inputs_embeds=embeddings_BTD,
-                position_ids=positions_BT,
-                attention_mask=self._masks(allowed, positions_BT, key_positions_BS),
-                use_cache=cache is not None,
-                **{self._cache_keyword: cache},
-            )
+            with self._lock:
+                output = self.decoder(
+                    inputs_embeds=embeddings_BTD,
+                    position_ids=positions_BT,
+                    attention_mask=self._masks(allowed, positions_BT, key_positions_BS),
+                    use_cache=cache is not None,
+                    **{self._cache_keyword: cache},
+                )
+                pre, below = self._pre_norm, self._below
+                self._pre_norm = self._below = None
         finally:
             ROW_LAYOUT.reset(layout)
-        pre, below = self._pre_norm, self._below
-        self._pre_norm = self._below = None
         assert pre is not None
         return States(pre, output.last_hidden_state, below)
 
