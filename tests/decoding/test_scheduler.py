@@ -262,7 +262,7 @@ def test_what_memory_can_never_hold_is_refused() -> None:
         engine.generate([drawn(20)], SamplingParams(max_tokens=50))
     [done] = engine.generate([drawn(20)], SamplingParams(max_tokens=44, ignore_eos=True), depth=3)
     assert len(done.token_ids) == 44
-    with pytest.raises(UsageError, match="a memory budget of 100 bytes holds no block of 16 tokens"):
+    with pytest.raises(UsageError, match="a memory budget of 100 bytes is too small: max_batch . needs"):
         Engine(model_of("unrolled"), memory_budget=100)
 
 

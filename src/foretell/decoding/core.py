@@ -149,16 +149,20 @@ def _pools(model: MTPModel, limits: Limits, drafter: DrafterConfig | None) -> di
     sizes = block_num_bytes(trunk)
     entries = min(trunk.max_positions, 2**20) + _DRAFT_ROOM
     wanted = {FULL: limits.max_batch * -(-entries // BLOCK_SIZE)}
+    sliding_bytes = 0
     if "sliding_attention" in sizes:
         seen = min(entries, (trunk.window or entries) + limits.max_step_tokens + _DRAFT_ROOM)
         wanted["sliding_attention"] = limits.max_batch * (-(-seen // BLOCK_SIZE) + 2)
-        budget -= wanted["sliding_attention"] * sizes["sliding_attention"]
+        sliding_bytes = wanted["sliding_attention"] * sizes["sliding_attention"]
     per_block = sizes.get(FULL, 0) + (drafter.block_num_bytes(model) if drafter else 0)
-    if per_block:
-        wanted[FULL] = min(wanted[FULL], budget // per_block)
-    if wanted[FULL] < 1:
+    needed = sliding_bytes + per_block
+    if budget < needed:
+        sliding = f"{sliding_bytes:,} bytes for sliding windows and " if sliding_bytes else ""
         raise UsageError(
-            f"a memory budget of {budget:,} bytes holds no block of {BLOCK_SIZE} tokens, which takes {per_block:,} "
-            "bytes; give the engine a larger memory_budget or a smaller max_batch"
+            f"a memory budget of {budget:,} bytes is too small: max_batch {limits.max_batch} needs {sliding}"
+            f"{per_block:,} bytes for every {BLOCK_SIZE} tokens; give the engine a larger memory_budget or a smaller "
+            "max_batch"
         )
+    if per_block:
+        wanted[FULL] = min(wanted[FULL], (budget - sliding_bytes) // per_block)
     return {kind: BlockPool(num_blocks) for kind, num_blocks in wanted.items()}

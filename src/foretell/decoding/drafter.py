@@ -11,6 +11,8 @@ from foretell.decoding.shape import Shape
 from foretell.models.decoder import States
 from foretell.types import Draft
 
+PIECE = 512
+"""Entries of a prompt that a drafter reads in one pass: masks grow with their product with all that is read."""
 NO_CACHE = 2**62
 """``num_final`` of a drafter that keeps no entries: none of them can be missing."""
 

@@ -9,7 +9,7 @@ from foretell.config import DrafterKind
 from foretell.decoding.blocks import BlockPool
 from foretell.decoding.drafter import Drafter
 from foretell.decoding.heads_drafter import heads_drafter
-from foretell.decoding.memory import block_num_bytes
+from foretell.decoding.memory import block_num_bytes, heads_block_num_bytes
 from foretell.decoding.model_drafter import ModelDrafter, check_vocabulary
 from foretell.decoding.ngram_drafter import NgramDrafter
 from foretell.decoding.stacked_drafter import StackedDrafter
@@ -89,12 +89,10 @@ class DrafterConfig:
 
     def block_num_bytes(self, model: MTPModel) -> int:
         """Keys and values of one block of entries in the drafter's caches."""
-        total = 0
-        if "heads" in self.parts and model.heads is not None and model.heads.attends:
-            per_layer = max(block_num_bytes(model.trunk).values()) // model.trunk.config.num_hidden_layers
-            total += model.heads.config.num_modules * per_layer
+        total = heads_block_num_bytes(model.heads) if "heads" in self.parts else 0
         if self.draft_model is not None:
             total += sum(block_num_bytes(self.draft_model.trunk).values())
+            total += heads_block_num_bytes(self.draft_model.heads)
         return total
 
     def build(self, model: MTPModel, pools: dict[str, BlockPool]) -> Drafter:

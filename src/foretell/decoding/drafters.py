@@ -9,6 +9,7 @@ import torch
 
 from foretell.decoding.blocks import FULL, BlockPool
 from foretell.decoding.cache import KVCache
+from foretell.decoding.drafter import PIECE
 from foretell.decoding.grow import Branches, grow_all
 from foretell.decoding.memory import heads_num_bytes
 from foretell.decoding.passes import PassInput, PassRow
@@ -86,16 +87,35 @@ class HeadsDrafter:
             self._draft_depth(depth, [g for g in growers if g.shape.depth - g.lead >= depth and g.frontier])
 
     def _draft_depth(self, depth: int, growers: list[Branches]) -> None:
-        heads, unrolled = self.heads, self.heads.config.unrolled
-        cache = self.caches[0 if unrolled else depth - 1]
-        reads = [
-            _read_behind(grower, cache.kinds)
-            if unrolled and depth > 1
-            else _read_queue(grower, self._queue(grower.row, depth), depth, cache.kinds)
-            for grower in growers
-        ]
-        device = heads.device
-        pass_input = PassInput.build(cache, [read.where for read in reads], device)
+        is_behind = self.heads.config.unrolled and depth > 1
+        kinds = self._cache(depth).kinds
+        reads = []
+        for grower in growers:
+            if is_behind:
+                reads.append(_read_behind(grower, kinds))
+            else:
+                self._catch_up(grower, depth)
+                reads.append(_read_queue(grower, self._queue(grower.row, depth), depth, kinds))
+        pass_input, output = self._pass(depth, reads)
+        feedback = pass_input.split(self.heads.feedback(output))
+        picked = pass_input.pick(output.post_BTD, [(b, n) for b, read in enumerate(reads) for n in read.ends])
+        for grower, read, states_ND in zip(growers, reads, feedback, strict=True):
+            self._keep(grower, read, states_ND, depth)
+        self._choose(self.heads.project(picked, depth), growers)
+
+    def _catch_up(self, grower: Branches, depth: int) -> None:
+        """Read a long prompt in pieces, all of it but the last one."""
+        row, queue = grower.row, self._queue(grower.row, depth)
+        while (start := queue.start) + PIECE < len(row) - depth:
+            where = PassRow.stretch(row.whole_tables(self._cache(depth).kinds), start, PIECE)
+            token_ids = row.tokens_from(start + depth, start + depth + PIECE)
+            read = _Read(where, queue.states_ND[:PIECE], token_ids, [], start, PIECE, 0)
+            pass_input, output = self._pass(depth, [read])
+            self._hand_on(row, read, pass_input.split(self.heads.feedback(output))[0], depth)
+
+    def _pass(self, depth: int, reads: list[_Read]) -> tuple[PassInput, States]:
+        heads, cache = self.heads, self._cache(depth)
+        pass_input = PassInput.build(cache, [read.where for read in reads], heads.device)
         output = heads.step(
             depth,
             pass_input.states([read.states_ND for read in reads]),
@@ -104,23 +124,24 @@ class HeadsDrafter:
             pass_input.masks,
             cache,
         )
-        feedback = pass_input.split(heads.feedback(output))
-        picked = pass_input.pick(output.post_BTD, [(b, n) for b, read in enumerate(reads) for n in read.ends])
-        for grower, read, states_ND in zip(growers, reads, feedback, strict=True):
-            self._keep(grower, read, states_ND, depth)
-        self._choose(heads.project(picked, depth), growers)
+        return pass_input, output
 
     def _keep(self, grower: Branches, read: _Read, states_ND: torch.Tensor, depth: int) -> None:
         """Hand the states to the next depth: true ones to its queue, for good; each branch's own by its node."""
         num_own = 1 if self.heads.config.unrolled else read.num_branch
         for node, end in zip(grower.frontier, read.ends, strict=True):
             grower.states[node] = states_ND[end + 1 - num_own : end + 1]
-        if self.heads.config.unrolled:
-            if depth > 1:
-                return
-        elif depth < len(self.caches) and (read.num_true or self._rows[grower.row][depth] is None):
-            self._push(grower.row, depth, read.start, states_ND[: read.num_true])
-        self._queue(grower.row, depth).drop_before(read.start + read.num_true)
+        if not (self.heads.config.unrolled and depth > 1):
+            self._hand_on(grower.row, read, states_ND, depth)
+
+    def _hand_on(self, row: Sequence, read: _Read, states_ND: torch.Tensor, depth: int) -> None:
+        """States of true tokens wait for the next module; this one has read what they were made from."""
+        if depth < len(self.caches) and (read.num_true or self._rows[row][depth] is None):
+            self._push(row, depth, read.start, states_ND[: read.num_true])
+        self._queue(row, depth).drop_before(read.start + read.num_true)
+
+    def _cache(self, depth: int) -> KVCache:
+        return self.caches[0 if self.heads.config.unrolled else depth - 1]
 
     def _queue(self, row: Sequence, depth: int) -> StateQueue:
         queue = self._rows[row][depth - 1]

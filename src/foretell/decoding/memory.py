@@ -44,24 +44,43 @@ def free_num_bytes(device: torch.device) -> int:
     return int(free * _SHARE_OF_FREE)
 
 
-@torch.inference_mode()
 def block_num_bytes(trunk: Trunk) -> dict[str, int]:
-    """Keys and values of one block, by kind of layer; found by running one token, since families differ."""
+    """Keys and values of one block in all layers, by their kind."""
+    sizes: dict[str, int] = {}
+    for kind, size in layer_num_bytes(trunk):
+        sizes[kind] = sizes.get(kind, 0) + size
+    return sizes
+
+
+def heads_block_num_bytes(heads: Heads | None) -> int:
+    """Keys and values of one block in all layers of all modules, which are as large as the trunk's of their kind."""
+    if heads is None or not heads.attends:
+        return 0
+    sizes = dict(layer_num_bytes(heads.trunk))
+    per_module = sum(sizes.get(kind, max(sizes.values(), default=0)) for kind in heads.layer_kinds)
+    return heads.config.num_modules * per_module
+
+
+@torch.inference_mode()
+def layer_num_bytes(trunk: Trunk) -> list[tuple[str, int]]:
+    """Kind, and keys and values of one block, of every layer that has some; found by running one token, since families
+    differ.
+    """
     if set(trunk.kinds) == {"linear_attention"}:
-        return {}
+        return []
     recorder = _Recorder(trunk)
     index = torch.zeros(1, 1, dtype=torch.long, device=trunk.device)
     seen = torch.ones(1, 1, 1, dtype=torch.bool, device=trunk.device)
     trunk.states(trunk.embed(index), index, seen, index, recorder)
-    return {kind: size * BLOCK_SIZE for kind, size in recorder.sizes.items()}
+    return recorder.sizes
 
 
 class _Recorder:
-    """Cache-shaped: notes how large an entry of each kind of layer is."""
+    """Cache-shaped: notes how large a block of each layer is."""
 
     def __init__(self, trunk: Trunk) -> None:
         self.kinds = trunk.kinds
-        self.sizes: dict[str, int] = {}
+        self.sizes: list[tuple[str, int]] = []
         self.layout = None
         if trunk.is_recurrent:
             self.recurrent = RecurrentStates(trunk.model)
@@ -77,7 +96,7 @@ class _Recorder:
     ) -> tuple[torch.Tensor, torch.Tensor]:
         size = sum(t.numel() * t.element_size() for t in (keys, values))
         kind = self.kinds[layer_idx] if self.kinds[layer_idx] == "sliding_attention" else FULL
-        self.sizes[kind] = self.sizes.get(kind, 0) + size
+        self.sizes.append((kind, size * BLOCK_SIZE))
         return keys, values
 
     def get_seq_length(self, layer_idx: int = 0) -> int:

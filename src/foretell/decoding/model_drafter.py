@@ -8,6 +8,7 @@ import torch
 
 from foretell.decoding.blocks import FULL, BlockPool
 from foretell.decoding.cache import KVCache
+from foretell.decoding.drafter import PIECE
 from foretell.decoding.grow import Branches, grow_all
 from foretell.decoding.heads_drafter import heads_drafter
 from foretell.decoding.memory import weights_num_bytes
@@ -93,25 +94,37 @@ class ModelDrafter:
 
     def _draft_depth(self, depth: int, growers: list[Branches]) -> None:
         """One pass; each row's draft grows by a level."""
-        reads, tokens = [], []
+        rows, starts, tokens = [grower.row for grower in growers], [], []
         for grower in growers:
             row, known = grower.row, self._rows[grower.row]
             if depth == 1:
-                start, new = known.length, row.tokens_from(known.length)
+                while len(row) - known.length > PIECE:  # a long prompt
+                    self._pass([row], [known.length], [row.tokens_from(known.length, known.length + PIECE)])
+                    known.length += PIECE
+                starts.append(known.length)
+                tokens.append(row.tokens_from(known.length))
                 known.length = len(row)
             else:
-                start, new = len(row) + depth - 2, grower.draft.token_ids[-1:]
-            tokens.append(new)
-            reads.append(PassRow.stretch(row.whole_tables(self.cache.kinds), start, len(new)))
+                starts.append(len(row) + depth - 2)
+                tokens.append(grower.draft.token_ids[-1:])
+        pass_input, states = self._pass(rows, starts, tokens)
+        newest = pass_input.pick(states.post_BTD, [(b, count - 1) for b, count in enumerate(pass_input.counts)])
+        self._choose(self.trunk.project(newest), growers)
+
+    def _pass(self, rows: list[Sequence], starts: list[int], tokens: list[list[int]]) -> tuple[PassInput, States]:
+        """Read ``tokens`` from ``starts`` on; heads hear of the states."""
+        reads = [
+            PassRow.stretch(row.whole_tables(self.cache.kinds), start, len(new))
+            for row, start, new in zip(rows, starts, tokens, strict=True)
+        ]
         pass_input = PassInput.build(self.cache, reads, self.trunk.device)
         states = self.trunk.states(
             self.trunk.embed(pass_input.token_ids(tokens)), pass_input.positions_BT, pass_input.masks, cache=self.cache
         )
         if self._heads is not None:
-            for grower, read, own in zip(growers, reads, pass_input.split_states(states), strict=True):
-                self._heads.observe(grower.row, read.start, own)
-        newest = pass_input.pick(states.post_BTD, [(b, count - 1) for b, count in enumerate(pass_input.counts)])
-        self._choose(self.trunk.project(newest), growers)
+            for row, start, own in zip(rows, starts, pass_input.split_states(states), strict=True):
+                self._heads.observe(row, start, own)
+        return pass_input, states
 
     def _choose(self, logits_FV: torch.Tensor, growers: list[Branches]) -> None:
         grow_all(growers, logits_FV)

@@ -9,7 +9,7 @@ import torch
 
 from foretell.decoding.blocks import FULL, BlockPool
 from foretell.decoding.cache import KVCache
-from foretell.decoding.drafter import NO_CACHE
+from foretell.decoding.drafter import NO_CACHE, PIECE
 from foretell.decoding.grow import Branches, grow_all
 from foretell.decoding.memory import heads_num_bytes
 from foretell.decoding.passes import PassInput, PassRow
@@ -100,13 +100,22 @@ class ParallelDrafter:
             known = self._rows[row]
             assert known.queue is not None
             start = max(known.queue.start, known.lengths[depth - 1] if heads.attends else 0)
+            while len(known.queue.since(start)) > PIECE:  # a long prompt
+                read = PassRow.stretch(row.whole_tables(cache.kinds), start, PIECE)
+                self._pass(depth, [read], [known.queue.since(start)[:PIECE]])
+                start += PIECE
             states.append(known.queue.since(start))
             reads.append(PassRow.stretch(row.whole_tables(cache.kinds), start, len(states[-1])))
             known.lengths[depth - 1] = start + len(states[-1])
-        pass_input = PassInput.build(cache, reads, heads.device)
-        output = heads.step(depth, pass_input.states(states), None, pass_input.positions_BT, pass_input.masks, cache)
+        pass_input, output = self._pass(depth, reads, states)
         newest = pass_input.pick(output.post_BTD, [(b, count - 1) for b, count in enumerate(pass_input.counts)])
         return heads.project(newest, depth)
+
+    def _pass(self, depth: int, reads: list[PassRow], states: list[torch.Tensor]) -> tuple[PassInput, States]:
+        cache = self.caches[depth - 1]
+        pass_input = PassInput.build(cache, reads, self.heads.device)
+        where = pass_input.positions_BT, pass_input.masks, cache
+        return pass_input, self.heads.step(depth, pass_input.states(states), None, *where)
 
     def _choose(self, logits_FV: torch.Tensor, growers: list[Branches]) -> None:
         grow_all(growers, logits_FV, self.heads)

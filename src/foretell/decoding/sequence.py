@@ -80,10 +80,11 @@ class Sequence:
         return len(self) - self.num_cached
 
     def whole_tables(self, kinds: Iterable[str]) -> dict[str, BlockTable]:
-        """Tables of all its entries, for these kinds of layers: a drafter reads behind the trunk, whose sliding layers
-        may have given back by then what the drafter's still look at.
+        """Tables of all its entries, for these kinds of layers and full attention.
+
+        A drafter reads behind the trunk, whose sliding layers may have given back by then what the drafter's look at.
         """
-        return dict.fromkeys(kinds, self.tables[FULL])
+        return dict.fromkeys([FULL, *kinds], self.tables[FULL])
 
     @property
     def max_length(self) -> int:

@@ -1,0 +1,226 @@
+"""Steps, rows and callbacks that fail: what is left of them, and what it does to those that did not."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+
+from foretell.config import SamplingParams
+from foretell.decoding.drafter_config import DrafterConfig
+from foretell.decoding.engine import Engine
+from foretell.errors import ForetellError, UsageError
+from foretell.models.mtp_model import MTPModel
+from foretell.models.trunk import Trunk
+from tests.fixtures import random_heads, tiny_llama, tiny_mistral
+
+PARAMS = SamplingParams(max_tokens=12, ignore_eos=True)
+PROMPTS = [[1, 2], [3, 4], [5, 6, 7]]
+
+
+def llama(**config: Any) -> MTPModel:
+    trunk = Trunk(tiny_llama(**config))
+    return MTPModel(trunk, random_heads(trunk))
+
+
+def draft_model() -> DrafterConfig:
+    return DrafterConfig("model", draft_model=llama(num_hidden_layers=1))
+
+
+def plain(prompts: list[list[int]], **params: Any) -> list[list[int]]:
+    done = Engine(MTPModel(llama().trunk)).generate(prompts, SamplingParams(ignore_eos=True, **params))
+    return [d.token_ids for d in done]
+
+
+def assert_empty(engine: Engine) -> None:
+    assert engine._core.is_idle
+    assert all(pool.num_held == 0 for pool in engine._core.pools.values())
+
+
+@pytest.mark.parametrize("drafter", [None, draft_model()], ids=["heads", "draft model"])
+def test_a_step_that_fails_once_costs_nothing_but_time(monkeypatch: pytest.MonkeyPatch, drafter: Any) -> None:
+    """Drafters have moved on when the trunk's pass fails; the rows are read anew, and write the same."""
+    engine = Engine(llama(), 3, drafter)
+    trunk, calls = engine.model.trunk, 0
+    states = trunk.states
+
+    def fails_once(*args: Any, **more: Any) -> Any:
+        nonlocal calls
+        calls += 1
+        if calls == 9:
+            raise MemoryError("once")
+        return states(*args, **more)
+
+    monkeypatch.setattr(trunk, "states", fails_once)
+    rows = [row for prompt in PROMPTS for row in engine._sequences(prompt, PARAMS, 2, 0, "")]
+    for row in rows:
+        engine._core.add(row)
+    num_failed = 0
+    while not engine._core.is_idle:
+        try:
+            engine._core.advance()
+        except MemoryError:
+            num_failed += 1
+    assert num_failed == 1
+    assert [row.token_ids for row in rows] == plain(PROMPTS, max_tokens=12)
+    assert all(row.stats.num_draft_tokens for row in rows)
+    assert_empty(engine)
+
+
+def test_a_callback_that_fails_ends_the_call_alone() -> None:
+    engine = Engine(llama(), 2)
+
+    def fails(index: int, done: Any) -> None:
+        raise ValueError(f"callback {index}")
+
+    with pytest.raises(ValueError, match="callback"):
+        engine.generate(PROMPTS, SamplingParams(max_tokens=4, ignore_eos=True), depth=2, on_finish=fails)
+    assert_empty(engine)
+    assert [d.token_ids for d in engine.generate(PROMPTS, PARAMS, depth=2)] == plain(PROMPTS, max_tokens=12)
+
+
+def test_a_callback_may_use_the_engine() -> None:
+    engine = Engine(llama())
+    texts = []
+
+    def again(index: int, done: Any) -> None:
+        texts.append(engine.generate([PROMPTS[1]], PARAMS)[0].token_ids)
+
+    thread = threading.Thread(target=lambda: engine.generate([PROMPTS[0]], PARAMS, on_finish=again), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert texts == plain([PROMPTS[1]], max_tokens=12)
+
+
+def test_what_is_no_number_stays_where_it_was() -> None:
+    """The next row gets the blocks of a row whose entries are NaN; masked ones count too, as 0 * NaN."""
+    model = llama()
+    prompt = [1, 2, 70, 3]
+    engine = Engine(model)
+    good = [1, 2, *range(100, 140)]
+    expected = [d.token_ids for d in Engine(model).generate([good], PARAMS, depth=2)]
+    with torch.no_grad():
+        model.trunk.model.model.embed_tokens.weight[70] = torch.nan
+    for depth in (0, 2):
+        with pytest.raises(ForetellError, match="not finite"):
+            engine.generate([prompt], SamplingParams(max_tokens=4, logit_bias={70: -100.0}), depth=depth)
+        done = engine.generate([good], SamplingParams(max_tokens=12, ignore_eos=True), depth=depth)
+        assert [d.token_ids for d in done] == expected
+    assert_empty(engine)
+
+
+@pytest.mark.parametrize("num_nodes", [0, 6])
+def test_heads_that_are_no_numbers_guess_badly(num_nodes: int) -> None:
+    model = llama()
+    with torch.no_grad():
+        for parameter in model.heads.parameters():  # type: ignore[union-attr]
+            parameter.fill_(torch.nan)
+    hot = SamplingParams(max_tokens=12, ignore_eos=True, temperature=1.0, seed=3)
+    sampled, greedy = Engine(model, 2).generate(PROMPTS[:2], [hot, PARAMS], depth=[2, 0], num_nodes=num_nodes)
+    assert len(sampled.token_ids) == 12 and sampled.stats.num_draft_tokens > 0
+    assert [greedy.token_ids] == plain(PROMPTS[1:2], max_tokens=12)
+    assert Engine(model).generate([PROMPTS[0]], PARAMS, 2)[0].token_ids == plain(PROMPTS[:1], max_tokens=12)[0]
+
+
+def test_engines_in_two_threads_may_share_a_model() -> None:
+    model, expected, texts = llama(), plain(PROMPTS, max_tokens=12), []
+
+    def work() -> None:
+        engine = Engine(model, 2)
+        for _ in range(4):
+            texts.append([d.token_ids for d in engine.generate(PROMPTS, PARAMS, depth=2)])
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert texts == [expected] * 12
+
+
+def test_a_prompt_is_read_beside_rows_that_draft() -> None:
+    """Drafts would take the whole budget of every step."""
+    engine = Engine(llama(), 2, max_step_tokens=9)
+    first, second = (
+        engine._sequences(list(range(1, n)), SamplingParams(max_tokens=200, ignore_eos=True), 8, 0, "")[0]
+        for n in (5, 100)
+    )
+    engine._core.add(first)
+    while not first.token_ids:
+        engine._core.advance()
+    engine._core.add(second)
+    for _ in range(40):
+        engine._core.advance()
+    assert second.token_ids and first.stats.num_draft_tokens > 60
+
+
+def test_a_tree_that_has_no_room_becomes_a_chain() -> None:
+    trunk = Trunk(tiny_llama(max_position_embeddings=128))
+    heads = random_heads(trunk, unrolled=False, num_modules=3, num_depths=3)
+    [done] = Engine(MTPModel(trunk, heads)).generate([list(range(60))], PARAMS, depth=3, num_nodes=120)
+    assert done.stats.num_drafts == done.num_rounds - 2  # not the prompt, not the last token
+
+
+@pytest.mark.parametrize("unrolled", [True, False])
+def test_a_long_prompt_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch, unrolled: bool) -> None:
+    """By drafters too; what they draft is the same."""
+    trunk = Trunk(tiny_llama(max_position_embeddings=400))
+    heads = random_heads(trunk, unrolled=unrolled, num_modules=1 if unrolled else 3, num_depths=3)
+    small = llama(num_hidden_layers=1)
+    drafters = [None, *(DrafterConfig("model", draft_model=draft) for draft in (small, MTPModel(small.trunk)))]
+    prompt, params = [i * 7 % 250 for i in range(200)], SamplingParams(max_tokens=8, ignore_eos=True)
+    for drafter in drafters:
+        done = []
+        for piece in (512, 32):
+            for name in ("drafters", "model_drafter"):
+                monkeypatch.setattr(f"foretell.decoding.{name}.PIECE", piece)
+            done += Engine(MTPModel(trunk, heads), drafter=drafter).generate([prompt], params, depth=3)
+        assert done[0].token_ids == done[1].token_ids
+        assert done[0].stats == done[1].stats
+
+
+def test_a_draft_model_with_windows_and_heads() -> None:
+    """Of a trunk without windows."""
+    trunk = Trunk(tiny_mistral())
+    drafter = DrafterConfig("model", draft_model=MTPModel(trunk, random_heads(trunk)))
+    done = Engine(llama(), 2, drafter).generate(PROMPTS, PARAMS, depth=3)
+    assert [d.token_ids for d in done] == plain(PROMPTS, max_tokens=12)
+
+
+@pytest.mark.parametrize("max_step_tokens", [8, 512])
+def test_prompt_logprobs_of_a_prompt_in_chunks(max_step_tokens: int) -> None:
+    params = SamplingParams(max_tokens=2, prompt_logprobs=0)
+    [done] = Engine(llama(), max_step_tokens=max_step_tokens).generate([list(range(50))], params, depth=2)
+    assert done.prompt_logprobs is not None and len(done.prompt_logprobs) == 50
+
+
+def test_a_budget_counts_sliding_layers_and_drafters() -> None:
+    with pytest.raises(UsageError, match=r"a memory budget of 1,000 bytes is too small: .* for sliding windows and 0"):
+        Engine(MTPModel(Trunk(tiny_mistral())), memory_budget=1000)
+    plain_model, with_heads = MTPModel(llama().trunk), llama()
+    config = DrafterConfig("heads")
+    one_layer = 2 * 16 * 64 * 4 // 2  # keys and values, 16 entries, 2 of 4 heads, fp32
+    assert config.block_num_bytes(with_heads) == one_layer
+    assert DrafterConfig("model", draft_model=plain_model).block_num_bytes(plain_model) == 2 * one_layer
+    assert DrafterConfig("model", draft_model=with_heads).block_num_bytes(plain_model) == 3 * one_layer
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"depth": 4, "num_nodes": 2}, "num_nodes 2 is less than depth 4, .*; give at least 4"),
+        ({"depth": 0, "num_nodes": 8}, "num_nodes 8: nothing is drafted here"),
+        ({"depth": 1, "params": []}, "0 sampling parameters for 1 prompts"),
+    ],
+    ids=str,
+)
+def test_options_that_contradict_each_other(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        Engine(llama()).generate([[1, 2]], **options)
+
+
+def test_trees_on_auto_need_a_drafter() -> None:
+    with pytest.raises(UsageError, match="num_nodes 8: nothing is drafted here; give heads"):
+        Engine(MTPModel(llama().trunk)).generate([[1, 2]], depth="auto", num_nodes=8)
