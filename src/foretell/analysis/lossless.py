@@ -118,7 +118,7 @@ def check_greedy_equality(
         if on_progress:
             on_progress(index + 1, len(prompts))
     if batch is not None:
-        rows = Engine(model, batch, drafter, exact=exact)
+        rows = Engine(model, batch, drafter, exact=exact, reuse_prefixes=False)
         report.batch = _check_batch(rows, prompts, singles, params, num_nodes)
     return report
 

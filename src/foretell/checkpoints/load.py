@@ -93,7 +93,7 @@ def load_trunk(
 ) -> Trunk:
     """Load a trunk alone, never packed; arguments as for ``load``. Its tokenizer is None where the folder has none.
 
-    ``for_training``: recurrent families too, which cannot be decoded yet.
+    ``for_training``: families too that are trained, but not decoded.
     """
     wanted_dtype, placement = _dtype(dtype), Placement.of(device, device_map, tp_plan)
     source = find_source(trunk)
