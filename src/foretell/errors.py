@@ -30,6 +30,10 @@ class UsageError(ForetellError):
     exit_code = 2
 
 
+class PlainDecodingWarning(UserWarning):
+    """Drafts were asked for, and there is nobody to make them: the text is the same, and no faster."""
+
+
 class SamplingError(UsageError):
     """A sampling parameter outside its range; `field` is its name."""
 

@@ -14,6 +14,7 @@ import torch
 
 FinishReason = Literal["stop", "length", "abort"]
 Origin = Literal["accepted", "recovered", "bonus"]
+Depth = int | Literal["auto"]
 Prompt = str | list[int] | list[dict[str, str]]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from typing import Any
 
@@ -207,20 +208,48 @@ def test_a_budget_counts_sliding_layers_and_drafters() -> None:
     assert DrafterConfig("model", draft_model=with_heads).block_num_bytes(plain_model) == 3 * one_layer
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"depth": 4, "num_nodes": 2}, "num_nodes 2 is less than depth 4, .*; give at least 4"),
-        ({"depth": 0, "num_nodes": 8}, "num_nodes 8: nothing is drafted here"),
-        ({"depth": 1, "params": []}, "0 sampling parameters for 1 prompts"),
-    ],
-    ids=str,
-)
-def test_options_that_contradict_each_other(options: dict[str, Any], message: str) -> None:
-    with pytest.raises(UsageError, match=message):
-        Engine(llama()).generate([[1, 2]], **options)
+def test_a_processor_that_leaves_python_leaves_the_engine_running() -> None:
+    def leaves(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        raise SystemExit(7)
+
+    engine = Engine(llama(), 2)
+
+    async def read(prompt: list[int], params: SamplingParams) -> list[int]:
+        return [token_id async for chunk in engine.stream(prompt, params, 2) for token_id in chunk.token_ids]
+
+    async def both() -> list[Any]:
+        bad = SamplingParams(max_tokens=5, logits_processors=(leaves,))
+
+        async def fails() -> str:
+            try:
+                return str(await read([9], bad))
+            except SystemExit as error:  # a task must not carry it to the loop
+                return f"exit {error.code}"
+
+        first = await asyncio.gather(read(PROMPTS[0], PARAMS), fails())
+        return [*first, await read(PROMPTS[1], PARAMS)]
+
+    one, failed, later = asyncio.run(asyncio.wait_for(both(), 60))
+    assert failed == "exit 7"
+    assert [one, later] == plain(PROMPTS[:2], max_tokens=12)
+    assert_empty(engine)
 
 
-def test_trees_on_auto_need_a_drafter() -> None:
-    with pytest.raises(UsageError, match="num_nodes 8: nothing is drafted here; give heads"):
-        Engine(MTPModel(llama().trunk)).generate([[1, 2]], depth="auto", num_nodes=8)
+def test_a_stream_that_is_cancelled_at_once_leaves_nothing() -> None:
+    """While the request is still on its way to the engine, which is busy with a step."""
+    engine = Engine(llama())
+
+    async def cancel() -> None:
+        stream = engine.stream([1, 2], SamplingParams(max_tokens=100, ignore_eos=True))
+        with engine._lock:
+            reader = asyncio.ensure_future(anext(stream))
+            await asyncio.sleep(0.05)
+            reader.cancel()
+            await asyncio.sleep(0.05)
+        with pytest.raises(asyncio.CancelledError):
+            await reader
+        await asyncio.sleep(0.1)
+
+    asyncio.run(asyncio.wait_for(cancel(), 60))
+    assert_empty(engine)
+    assert not engine._worker._listeners

@@ -16,7 +16,8 @@ from foretell.analysis.systems import times_since
 from foretell.analysis.texts import MIXED, PromptGroup
 from foretell.config import SamplingParams
 from foretell.decoding.drafter_config import DrafterConfig
-from foretell.decoding.engine import Depth, Engine
+from foretell.decoding.engine import Engine
+from foretell.types import Depth
 from foretell.decoding.step import StepTimes
 from foretell.models.mtp_model import MTPModel
 from foretell.types import AcceptanceStats, Completion

@@ -16,7 +16,7 @@ from foretell.analysis.summary import summarise
 from foretell.analysis.systems import EngineSystem, Sample, TransformersSystem
 from foretell.analysis.texts import BenchPrompt
 from foretell.decoding.drafter_config import DrafterConfig
-from foretell.decoding.engine import Depth
+from foretell.types import Depth
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 

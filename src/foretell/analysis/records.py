@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from foretell.decoding.engine import Depth
+from foretell.types import Depth
 from foretell.decoding.step import StepTimes
 from foretell.types import AcceptanceStats
 

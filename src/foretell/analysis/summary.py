@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from foretell.analysis.records import Record, Setting, Spread, ratios
 from foretell.analysis.texts import MIXED
-from foretell.decoding.engine import Depth
+from foretell.types import Depth
 from foretell.types import AcceptanceStats
 
 ALL = "all"

@@ -61,6 +61,9 @@ def load(
 
     Raises CheckpointError, AdapterMismatch, UnsupportedModel, UsageError.
     """
+    if trunk is None:
+        raise UsageError('trunk is None; give a model folder, a hub name, a GGUF file, or "demo"')
+    _check_paths(trunk=trunk, heads=heads)
     plain = heads == NO_HEADS
     if heads is None and is_adapter(trunk):
         heads = trunk  # a model folder of ours: its heads lie in it
@@ -123,11 +126,17 @@ def _heads_are_lost(source: Source, trunk: Trunk) -> bool:
 
 
 def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
-    if isinstance(dtype, torch.dtype):
+    if isinstance(dtype, torch.dtype) and dtype in _DTYPES.values():
         return dtype
-    if (found := _DTYPES.get(dtype or "auto")) is None:
+    if not isinstance(dtype, (str, type(None))) or (found := _DTYPES.get(dtype or "auto")) is None:
         raise UsageError(f"dtype {dtype!r} is not allowed; give {', '.join(_DTYPES)}")
     return found
+
+
+def _check_paths(**paths: object) -> None:
+    for name, path in paths.items():
+        if path is not None and not isinstance(path, (str, PathLike)):
+            raise UsageError(f"{name} is {path!r}; give a folder, or a name as in the documentation")
 
 
 def _check_config(path: Path) -> None:

@@ -95,10 +95,15 @@ def _num_processes() -> int:
 
 def _checked(device_map: DeviceMap | None) -> DeviceMap | None:
     """Every device there is on this machine, and no weights left where no layer runs."""
-    if device_map is None or device_map in _AUTOMATIC:
+    if device_map is None or (isinstance(device_map, str) and device_map in _AUTOMATIC):
         return device_map
     if isinstance(device_map, (str, torch.device)):
         return {"": _device(device_map, "device_map", *_AUTOMATIC)}
+    if not isinstance(device_map, Mapping) or not device_map:
+        raise UsageError(
+            f"device_map {device_map!r} is not allowed; give {', '.join(_AUTOMATIC)}, a device, or a dict of module "
+            "names and devices"
+        )
     places = {
         name: _device(f"cuda:{place}" if isinstance(place, int) else place, f"device_map[{name!r}]")
         for name, place in device_map.items()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Sequence
 
 from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
@@ -22,7 +23,7 @@ from foretell.cli.params import params_hint
 from foretell.cli.probe import probe
 from foretell.cli.train import train
 from foretell.cli.verify import verify
-from foretell.errors import ForetellError, SamplingError, UsageError
+from foretell.errors import ForetellError, PlainDecodingWarning, SamplingError, UsageError
 
 _HELP = """\
 Multi-token prediction for Hugging Face causal LMs: train heads, decode losslessly with them, measure the gain.
@@ -102,6 +103,7 @@ def _quiet_libraries() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for name in ("HF_HUB_VERBOSITY", "TRANSFORMERS_VERBOSITY"):
         os.environ.setdefault(name, "error")
+    warnings.simplefilter("ignore", PlainDecodingWarning)  # commands hint at it in their own words
 
 
 def _fail(message: str, exit_code: int, debug: bool) -> int:

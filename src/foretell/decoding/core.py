@@ -155,13 +155,13 @@ def _pools(model: MTPModel, limits: Limits, drafter: DrafterConfig | None) -> di
         wanted["sliding_attention"] = limits.max_batch * (-(-seen // BLOCK_SIZE) + 2)
         sliding_bytes = wanted["sliding_attention"] * sizes["sliding_attention"]
     per_block = sizes.get(FULL, 0) + (drafter.block_num_bytes(model) if drafter else 0)
-    needed = sliding_bytes + per_block
-    if budget < needed:
+    fewest = _DRAFT_ROOM // BLOCK_SIZE + 1
+    if budget < sliding_bytes + fewest * per_block:
         sliding = f"{sliding_bytes:,} bytes for sliding windows and " if sliding_bytes else ""
         raise UsageError(
             f"a memory budget of {budget:,} bytes is too small: max_batch {limits.max_batch} needs {sliding}"
-            f"{per_block:,} bytes for every {BLOCK_SIZE} tokens; give the engine a larger memory_budget or a smaller "
-            "max_batch"
+            f"{fewest * per_block:,} bytes for drafts and the first {BLOCK_SIZE} tokens, and {per_block:,} for every "
+            f"{BLOCK_SIZE} more; give the engine a larger memory_budget or a smaller max_batch"
         )
     if per_block:
         wanted[FULL] = min(wanted[FULL], (budget - sliding_bytes) // per_block)

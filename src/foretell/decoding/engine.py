@@ -6,10 +6,10 @@ import threading
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Sequence as Items
 from dataclasses import replace
-from typing import Any, Literal
 
 from foretell.config import DrafterKind, SamplingParams
-from foretell.decoding.core import EXACT_WIDTH, EngineCore, Limits, OnStep
+from foretell.decoding.checks import check_draft, check_limits, check_prompts, one_each, warn_if_plain
+from foretell.decoding.core import EngineCore, Limits, OnStep
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.prompts import encode_prompt
 from foretell.decoding.sequence import Sequence
@@ -17,9 +17,7 @@ from foretell.decoding.step import StepTimes
 from foretell.decoding.worker import Chunk, Worker
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
-from foretell.types import Completion, Prompt
-
-Depth = int | Literal["auto"]
+from foretell.types import Completion, Depth, Prompt
 
 
 class Engine:
@@ -43,18 +41,12 @@ class Engine:
         reuse_prefixes: bool = True,
         exact: bool = False,
     ) -> None:
-        for name, value in (("max_batch", max_batch), ("max_step_tokens", max_step_tokens)):
-            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-                raise UsageError(f"{name} is {value!r}; give an integer of at least 1")
-        if max_step_tokens < max_batch:
-            raise UsageError(
-                f"max_step_tokens {max_step_tokens} is less than max_batch {max_batch}; give at least as many"
-            )
+        limits = Limits(max_batch, max_step_tokens, memory_budget, reuse_prefixes, exact)
+        check_limits(model, limits)
         self.model = model
         self.max_batch = max_batch
         self.drafter = DrafterConfig.resolve(drafter, model)
         self.exact = exact
-        limits = Limits(max_batch, max_step_tokens, memory_budget, reuse_prefixes, exact)
         self._core = EngineCore(model, limits, self.drafter)
         self._lock = threading.Lock()
         self._worker = Worker(self._core, self._lock)
@@ -74,20 +66,19 @@ class Engine:
         A prompt is text, token ids, or chat messages. ``params`` is one for all or one a prompt; with ``n`` above 1 a
         prompt has so many completions, one after the other. ``num_nodes``: draft a tree of so many nodes, ``depth``
         deep. ``label``: request class, by which depth "auto" tells acceptance apart. ``on_finish`` is called with
-        (index, completion) as soon as each is done. Raises UsageError for a depth the drafter cannot reach and
+        (index, completion) as soon as each is done; with ``n`` completions are counted, not prompts. A prompt whose own
+        rules fail raises when the others are done. Raises UsageError for a depth the drafter cannot reach and
         ContextLengthError for a prompt that leaves no room for a token.
         """
-        if isinstance(prompts, (str, dict)):
-            raise UsageError(f"prompts is one {type(prompts).__name__}; give a list of prompts: [prompt]")
-        each = _one_each(SamplingParams() if params is None else params, len(prompts), "sampling parameters")
-        depths = _one_each(depth, len(prompts), "depths")
+        prompts = check_prompts(prompts, on_finish)
+        each = one_each(SamplingParams() if params is None else params, len(prompts), "sampling parameters")
+        depths = one_each(depth, len(prompts), "depths")
         if all(d == 0 for d in depths):
             self.check_depth(0, num_nodes)
+        warn_if_plain(self.model, self.drafter, depths)
         rows: list[Sequence] = []
         for index, (prompt, p, d) in enumerate(zip(prompts, each, depths, strict=True)):
-            rows += self._sequences(prompt, p, d, num_nodes if d else 0, f"prompt {index}")
-        for row in rows:
-            row.label = label
+            rows += self._sequences(prompt, p, d, num_nodes if d else 0, label, f"prompt {index}")
         unfinished = dict(enumerate(rows))
         try:
             with self._lock:
@@ -126,10 +117,11 @@ class Engine:
                 "streams come at times of their own in every process, and processes that share a trunk (tp_plan) must "
                 "take the same steps; use generate, or serve this model with vLLM or SGLang"
             )
-        if params is not None and params.n > 1:
+        params = SamplingParams() if params is None else params
+        if isinstance(params, SamplingParams) and params.n > 1:
             raise UsageError(f"n is {params.n}, and a stream is one completion; open {params.n} streams")
-        [row] = self._sequences(prompt, params or SamplingParams(), depth, num_nodes, "the prompt")
-        row.label = label
+        warn_if_plain(self.model, self.drafter, [depth])
+        [row] = self._sequences(prompt, params, depth, num_nodes, label)
         async for chunk in self._worker.stream(row):
             yield chunk
 
@@ -139,55 +131,7 @@ class Engine:
 
     def check_depth(self, depth: Depth, num_nodes: int = 0) -> None:
         """Raise UsageError where this model cannot draft ``depth`` tokens a step, or a tree of ``num_nodes``."""
-        if depth == "auto":
-            depth = 0 if self.drafter is None else 1
-        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
-            raise UsageError(
-                f'depth {depth!r} is not allowed; give an integer of at least 0 (0 = plain decoding), or "auto"'
-            )
-        if isinstance(num_nodes, bool) or not isinstance(num_nodes, int) or num_nodes < 0:
-            raise UsageError(f"num_nodes {num_nodes!r} is not allowed; give an integer of at least 0 (0 = a chain)")
-        if depth and self.drafter is None:
-            raise UsageError(
-                f"depth {depth} asked for, but {self.model.trunk.name} has no heads; give heads (an adapter folder), "
-                "another drafter (ngram needs nothing else), or depth 0 for plain decoding"
-            )
-        if 0 < num_nodes < depth:
-            raise UsageError(
-                f"num_nodes {num_nodes} is less than depth {depth}, and every level has a node; give at least {depth}, "
-                "or leave num_nodes out (a chain)"
-            )
-        if num_nodes and not depth:
-            raise UsageError(
-                f"num_nodes {num_nodes}: nothing is drafted here; give heads or another drafter and a depth above 0, "
-                "or leave num_nodes out"
-            )
-        limit = None if self.drafter is None else self.drafter.max_depth(self.model)
-        if limit is not None and depth > limit:
-            raise UsageError(
-                f"depth {depth} is more than the {limit} trained modules of these heads (not unrolled, so none is "
-                f"used twice); give a depth from 0 to {limit}"
-            )
-        if num_nodes > depth and self.drafter is not None and not self.drafter.branches:
-            raise UsageError(
-                f"num_nodes {num_nodes}: drafter {self.drafter.kind} without heads drafts chains; leave num_nodes out, "
-                "or draft with heads"
-            )
-        if num_nodes > depth and self.model.trunk.is_recurrent:
-            raise UsageError(
-                f"num_nodes {num_nodes}: {self.model.trunk.name} has recurrent layers, which read one branch only; "
-                "leave num_nodes out (a chain)"
-            )
-        if self.exact and depth >= EXACT_WIDTH:
-            raise UsageError(
-                f"depth {depth}: an exact engine's passes have {EXACT_WIDTH} nodes; "
-                f"draft at most {EXACT_WIDTH - 1} tokens"
-            )
-        if self.exact and num_nodes > depth:
-            raise UsageError(
-                f"num_nodes {num_nodes}: a tree's keys lie in another order than plain text's, so its sums round "
-                "otherwise; leave num_nodes out (a chain), or exact"
-            )
+        check_draft(self.model, self.drafter, self.exact, depth, num_nodes)
 
     def encode(self, prompt: Prompt) -> list[int]:
         """Prompt -> token ids; see ``encode_prompt``."""
@@ -210,13 +154,21 @@ class Engine:
         return 0 if drafter is None else drafter.num_bytes
 
     def _sequences(
-        self, prompt: Prompt, params: SamplingParams, depth: Depth, num_nodes: int, name: str
+        self,
+        prompt: Prompt,
+        params: SamplingParams,
+        depth: Depth,
+        num_nodes: int,
+        label: str = "",
+        name: str = "the prompt",
     ) -> list[Sequence]:
         """One row for each of the prompt's completions; those after the first wait until its prompt is read."""
         self.check_depth(depth, num_nodes)
         trunk = self.model.trunk
         if not isinstance(params, SamplingParams):
             raise UsageError(f"sampling parameters of {name} are {params!r}; give foretell.SamplingParams(...)")
+        if not isinstance(label, str):
+            raise UsageError(f"label is {label!r}; give text, the name of a class of requests")
         token_ids = encode_prompt(prompt, trunk, name)
         if params.stop and trunk.tokenizer is None:
             raise UsageError("stop strings need a tokenizer, and this model folder has none")
@@ -237,15 +189,7 @@ class Engine:
                 trunk.vocab_size,
                 num_nodes,
             )
+            row.label = label
             row.leader = rows[0] if rows else None
             rows.append(row)
         return rows
-
-
-def _one_each(value: Any, count: int, what: str) -> list[Any]:
-    """``value`` for every prompt, or the list of them that it is; whether they are any good is seen one by one."""
-    if not isinstance(value, (list, tuple)):
-        return [value] * count
-    if len(value) != count:
-        raise UsageError(f"{len(value)} {what} for {count} prompts; give one for all or one each")
-    return list(value)

@@ -115,7 +115,7 @@ def _ruled(row: Sequence, draft: Draft, logits_NV: torch.Tensor, finite_N: list[
         if not all(finite_N):
             raise ForetellError("the model's logits are not finite, so no token can be chosen; try --dtype float32")
         return _Ruled(draft, _apply_rules(row, draft, logits_NV))
-    except Exception as error:  # the request's own code may raise anything
+    except (Exception, SystemExit) as error:  # the request's own code may raise anything
         if len(draft):
             return _ruled(row, Draft(), logits_NV[:1], finite_N[:1])
         row.fail(error)

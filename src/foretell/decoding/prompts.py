@@ -20,7 +20,7 @@ def encode_prompt(prompt: Prompt, trunk: Trunk, name: str = "the prompt") -> lis
     UsageError, or ContextLengthError for a prompt that is too long.
     """
     if isinstance(prompt, str):
-        token_ids = list(_tokenizer(trunk)(prompt)["input_ids"])
+        token_ids = _encode_text(prompt, trunk, name)
     elif hasattr(prompt, "__len__") and hasattr(prompt, "__iter__") and not isinstance(prompt, (dict, bytes)):
         items: list[Any] = list(prompt)
         is_chat = bool(items) and all(isinstance(item, dict) for item in items)
@@ -39,7 +39,20 @@ def encode_prompt(prompt: Prompt, trunk: Trunk, name: str = "the prompt") -> lis
     return token_ids
 
 
+def _encode_text(text: str, trunk: Trunk, name: str) -> list[int]:
+    tokenizer = _tokenizer(trunk)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{name} is no valid text ({error.reason} at character {error.start}); {_FORMS}") from error
+    return list(tokenizer(text)["input_ids"])
+
+
 def _token_ids(items: list[Any], name: str) -> list[int]:
+    if any(isinstance(item, (str, bool)) for item in items):
+        raise UsageError(
+            f"{name} is a list with {next(i for i in items if isinstance(i, (str, bool)))!r} in it; {_FORMS}"
+        )
     try:
         return [operator.index(item) for item in items]
     except TypeError as error:

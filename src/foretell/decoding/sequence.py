@@ -44,7 +44,7 @@ class Sequence:
         self.stats = AcceptanceStats()
         self.num_rounds = 0
         self.finish_reason: FinishReason | None = None
-        self.error: Exception | None = None
+        self.error: BaseException | None = None
         self.label = ""  # its request class
         self.forced: list[int] = []  # tokens that its grammar leaves no choice about, to be drafted now
         self.on_step: Callable[[Sequence], None] | None = None
@@ -120,7 +120,7 @@ class Sequence:
         self.stats.count(max(draft.depths, default=0), num_accepted, len(draft))
         return num_taken
 
-    def fail(self, error: Exception) -> None:
+    def fail(self, error: BaseException) -> None:
         """End this row, and no other, with an error: what it was asked for cannot be done."""
         self.error = error
         self.finish_reason = "abort"

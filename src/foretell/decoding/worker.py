@@ -50,9 +50,9 @@ class Worker:
                 if chunk.finish_reason is not None:
                     return
         finally:
-            self._listeners.pop(row, None)
             if row.finish_reason is None:
                 await asyncio.shield(asyncio.to_thread(self._abort, row))
+            self._listeners.pop(row, None)
 
     def _add(self, row: Sequence, listener: _Listener) -> None:
         with self._lock:
@@ -78,10 +78,10 @@ class Worker:
                         self._work.clear()
                     else:
                         self._core.advance()
-            except Exception as error:  # whoever waits must hear of it
+            except BaseException as error:  # whoever waits must hear of it, and the next one finds a thread
                 self._fail(error)
 
-    def _fail(self, error: Exception) -> None:
+    def _fail(self, error: BaseException) -> None:
         listeners, self._listeners = self._listeners, {}
         for row, listener in listeners.items():
             row.on_step = None
