@@ -94,9 +94,10 @@ class BlocksMachine(RuleBasedStateMachine):
         row.table.commit(row.num_final)
         for i in range(len(row.uids), row.num_final // BLOCK_SIZE if self.window is None else 0):
             tokens = row.token_ids[i * BLOCK_SIZE : (i + 1) * BLOCK_SIZE]
-            row.uids.append(self.pool.remember(row.table.blocks[i], row.uids[-1] if i else 0, tokens))
+            before = row.uids[-1] if i else 0
+            row.uids.append(self.pool.remember(row.table.blocks[i], before, tokens))
             if is_drafted:
-                self.pool.mark_drafted(row.table.blocks[i])  # which may not be the known one
+                self.pool.mark_drafted(row.table.blocks[i], before, tokens)  # which may not be the known one
 
     @precondition(lambda self: self.rows)
     @rule(data=st.data())
@@ -153,9 +154,10 @@ def filled(pool: BlockPool, token_ids: list[int], drafted: bool = True) -> tuple
     table.reserve(len(token_ids))
     for i in range(len(token_ids) // BLOCK_SIZE):
         tokens = token_ids[i * BLOCK_SIZE : (i + 1) * BLOCK_SIZE]
-        uids.append(pool.remember(table.blocks[i], uids[-1] if i else 0, tokens))
+        before = uids[-1] if i else 0
+        uids.append(pool.remember(table.blocks[i], before, tokens))
         if drafted:
-            pool.mark_drafted(table.blocks[i])
+            pool.mark_drafted(table.blocks[i], before, tokens)
     return table, uids
 
 
@@ -190,13 +192,29 @@ def test_a_shared_block_stays_until_its_last_holder_leaves() -> None:
 
 def test_what_was_not_drafted_for_is_not_found_for_drafts() -> None:
     pool = BlockPool(4)
-    table, _ = filled(pool, list(range(32)), drafted=False)
+    table, uids = filled(pool, list(range(32)), drafted=False)
     assert pool.find(list(range(32)), drafted=True) == ([], [])
     assert pool.find(list(range(32)), drafted=False)[0] == table.blocks
-    pool.mark_drafted(table.blocks[1])
+    pool.mark_drafted(table.blocks[1], uids[0], list(range(16, 32)))
     assert pool.find(list(range(32)), drafted=True) == ([], [])
-    pool.mark_drafted(table.blocks[0])
+    pool.mark_drafted(table.blocks[0], 0, list(range(16)))
     assert pool.find(list(range(32)), drafted=True)[0] == table.blocks
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_a_block_that_was_drafted_for_takes_the_place_of_one_that_was_not(is_held: bool) -> None:
+    """The same text, read first without a drafter: what is found from then on serves both."""
+    pool, text = BlockPool(6), list(range(48))
+    plain, uids = filled(pool, text[:32], drafted=False)
+    after, _ = filled(pool, text, drafted=False)  # knows its third block after the plain ones
+    if not is_held:
+        plain.release()
+    drafting, same_uids = filled(pool, text[:16])
+    assert same_uids == uids[:1]
+    assert pool.find(text, drafted=True)[0] == drafting.blocks
+    assert pool.find(text, drafted=False)[0][:1] == drafting.blocks
+    assert len(pool.find(text, drafted=False)[0]) == 3  # what comes after is still found
+    assert_partition(pool, [after, drafting, *([plain] if is_held else [])])
 
 
 def test_a_block_with_a_new_text_has_not_been_drafted_for() -> None:

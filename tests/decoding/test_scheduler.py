@@ -497,12 +497,13 @@ def test_reuse_between_depths(kind: str) -> None:
     depth = 3
     engine, apart = engine_of(kind), engine_of(kind, reuse_prefixes=False)
     reused = []
-    for i, d in enumerate((0, depth, 0)):
+    for i, d in enumerate((0, depth, 0, depth)):
         before = engine._core.scheduler.num_reused_tokens
         prompt = [*PREFIX, 7, i]
         assert drafts_of(engine, prompt, params, d) == drafts_of(apart, prompt, params, d)
         reused.append(engine._core.scheduler.num_reused_tokens - before)
-    assert reused == [0, 0, 64]
+    assert reused[:3] == [0, 0, 64]
+    assert reused[3] >= 32  # the plain row came first, and its blocks gave way
     other = engine_of(kind)
     other.generate([PREFIX], params, depth=depth)
     for d, expected in ((2, 48 if kind in ("unrolled", "model") else 0), (0, 64)):

@@ -95,8 +95,17 @@ class BlockPool:
             known = block
         return self._uid_of[known]
 
-    def mark_drafted(self, block: int) -> None:
-        """The drafter's entries of a known block are final; nothing happens where it is not the known one."""
+    def mark_drafted(self, block: int, before: int, token_ids: Sequence[int]) -> None:
+        """The drafter's entries of a block with this text are final. It takes the place of a known one without them."""
+        key = (before, tuple(token_ids))
+        known = self._known.get(key, block)
+        if known != block and known not in self._drafted:
+            uid = self._uid_of[known]
+            self._forget(known)
+            if known in self._idle:
+                del self._idle[known]
+                self._free[known] = None
+            self._known[key], self._key_of[block], self._uid_of[block] = block, key, uid
         if block in self._key_of:
             self._drafted.add(block)
 

@@ -232,10 +232,15 @@ class Scheduler:
             return
         pool, blocks = self.pools[FULL], row.tables[FULL].blocks
         for i in range(len(row.known_uids), row.num_cached // BLOCK_SIZE):
-            tokens = row.tokens_from(i * BLOCK_SIZE, (i + 1) * BLOCK_SIZE)
-            row.known_uids.append(pool.remember(blocks[i], row.known_uids[-1] if i else 0, tokens))
+            row.known_uids.append(pool.remember(blocks[i], *_text_of(row, i)))
         if self.drafts_for(row) and self.drafter is not None:
             num_final = min(self.drafter.num_final(row), row.num_cached)
             for i in range(row.num_drafted_blocks, num_final // BLOCK_SIZE):
-                pool.mark_drafted(blocks[i])
+                pool.mark_drafted(blocks[i], *_text_of(row, i))
                 row.num_drafted_blocks = i + 1
+
+
+def _text_of(row: Sequence, index: int) -> tuple[int, list[int]]:
+    """What a block of the row is known by: the uid of the text before it, and its tokens."""
+    before = row.known_uids[index - 1] if index else 0
+    return before, row.tokens_from(index * BLOCK_SIZE, (index + 1) * BLOCK_SIZE)
