@@ -61,6 +61,13 @@ class DecoderRunner:
         self._lock = threading.Lock()  # for what the hooks hear: engines in several threads may share a model
         getattr(decoder, final_norm_name(decoder)).register_forward_pre_hook(self._hear_pre_norm)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy of the decoder takes its hooks along, and they this; it gets a lock of its own."""
+        return {name: value for name, value in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _lock=threading.Lock())
+
     def keep_below(self) -> None:
         """From now on give what enters the last layer too (``States.below_BTD``)."""
         if self._keeps_below:
