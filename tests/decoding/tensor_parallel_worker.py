@@ -16,7 +16,7 @@ import torch
 
 import foretell
 from foretell.checkpoints.adapter import StaleHeadsWarning
-from foretell.decoding.drafters import HeadsDrafter
+from foretell.decoding.sequential_drafter import SequentialDrafter
 from foretell.models.trunk import Trunk
 
 PROMPTS = [[5, 6], [7, 8, 9, 10]]
@@ -59,14 +59,14 @@ def add_noise() -> None:
 
 def listen() -> None:
     """Keep what the heads draft."""
-    draft: Any = HeadsDrafter.draft
+    draft: Any = SequentialDrafter.draft
 
-    def heard(self: HeadsDrafter, *args: Any, **kwargs: Any) -> Any:
+    def heard(self: SequentialDrafter, *args: Any, **kwargs: Any) -> Any:
         made = draft(self, *args, **kwargs)
         DRAFTS.extend(list(one.token_ids) for one in made)
         return made
 
-    HeadsDrafter.draft = heard  # type: ignore[method-assign]
+    SequentialDrafter.draft = heard  # type: ignore[method-assign]
 
 
 if __name__ == "__main__":

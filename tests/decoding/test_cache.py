@@ -1,4 +1,4 @@
-"""KVCache against plain lists, and HeadsDrafter against a fresh one: a stale entry would cost acceptance silently."""
+"""KVCache against plain lists, SequentialDrafter against a fresh one: a stale entry would cost acceptance silently."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from foretell.config import SamplingParams
 from foretell.decoding import heads_drafter
 from foretell.decoding.blocks import BLOCK_SIZE, FULL, BlockTable, OutOfBlocks
 from foretell.decoding.cache import KVCache
-from foretell.decoding.drafters import HeadsDrafter
 from foretell.decoding.engine import Engine
 from foretell.decoding.grow import TreeGrower
 from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.sequence import Sequence as Row
+from foretell.decoding.sequential_drafter import SequentialDrafter
 from foretell.decoding.shape import Shape
 from foretell.models.decoder import States
 from foretell.models.mtp_model import MTPModel
@@ -231,7 +231,7 @@ def test_padding_is_written_where_nothing_is_read() -> None:
 # The heads' caches
 
 
-class CheckedDrafter(HeadsDrafter):
+class CheckedDrafter(SequentialDrafter):
     """Compares every draft, and the logits it was chosen from, with what a fresh drafter makes of the same prefix.
 
     A drafted token is replaced by the true continuation where ``is_right`` says so, which sets what is accepted.
@@ -275,7 +275,7 @@ class CheckedDrafter(HeadsDrafter):
         states = trunk.text_states(ids, torch.zeros_like(ids))
         fresh.observe(copy, 0, States(states.pre_BTD[0], states.post_BTD[0]))
         fresh.logits = {}
-        [expected] = HeadsDrafter.draft(fresh, [copy], [shape])
+        [expected] = SequentialDrafter.draft(fresh, [copy], [shape])
         assert len(self.logits[id(row)]) == len(fresh.logits[id(copy)]) == shape.depth
         for k, (got_FV, expected_FV) in enumerate(zip(self.logits[id(row)], fresh.logits[id(copy)], strict=True)):
             torch.testing.assert_close(
@@ -322,7 +322,7 @@ def check_drafts(
     plain = Engine(model, len(prompts)).generate(prompts, each)
     monkeypatch.setattr(CheckedDrafter, "texts", {tuple(c.prompt_token_ids): c.token_ids for c in plain}, raising=False)
     monkeypatch.setattr(CheckedDrafter, "num_compared", 0, raising=False)
-    monkeypatch.setattr(heads_drafter, "HeadsDrafter", CheckedDrafter)
+    monkeypatch.setattr(heads_drafter, "SequentialDrafter", CheckedDrafter)
     done = Engine(model, max_batch, **limits).generate(prompts, each, depth=depth, num_nodes=num_nodes)
     assert [c.token_ids for c in done] == [c.token_ids for c in plain]
     assert CheckedDrafter.num_compared == sum(c.stats.num_drafts for c in done) > len(prompts)
@@ -400,7 +400,7 @@ def test_drafts_up_to_the_end_of_the_heads_window(monkeypatch: pytest.MonkeyPatc
     check_drafts(monkeypatch, model, [PROMPTS[4], PROMPTS[1]], 3, max_batch=2, num_tokens=50)
 
 
-class RecordingDrafter(HeadsDrafter):
+class RecordingDrafter(SequentialDrafter):
     """Keeps the logits of every depth."""
 
     logits: list[torch.Tensor]

@@ -175,7 +175,7 @@ def test_a_long_prompt_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch, unroll
     for drafter in drafters:
         done = []
         for piece in (512, 32):
-            for name in ("drafters", "model_drafter"):
+            for name in ("sequential_drafter", "model_drafter"):
                 monkeypatch.setattr(f"foretell.decoding.{name}.PIECE", piece)
             done += Engine(MTPModel(trunk, heads), drafter=drafter).generate([prompt], params, depth=3)
         assert done[0].token_ids == done[1].token_ids

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from foretell.decoding import heads_drafter
-from foretell.decoding.drafters import HeadsDrafter
 from foretell.decoding.parallel_drafter import ParallelDrafter
+from foretell.decoding.sequential_drafter import SequentialDrafter
 from foretell.models.trunk import Trunk
 from foretell.types import Completion, Draft
 
@@ -58,7 +58,7 @@ def script_drafts(monkeypatch: pytest.MonkeyPatch, texts: Iterable[Completion], 
                         if node not in grower.frontier:
                             grower.frontier = sorted([*grower.frontier[:-1], node])
 
-    for drafter in (HeadsDrafter, ParallelDrafter):
+    for drafter in (SequentialDrafter, ParallelDrafter):
         monkeypatch.setattr(heads_drafter, drafter.__name__, type(drafter.__name__, (Scripted, drafter), {}))
 
 

@@ -17,7 +17,7 @@ import torch
 from transformers.generation.candidate_generator import MTPCandidateGenerator
 
 import foretell
-from foretell.decoding.drafters import HeadsDrafter
+from foretell.decoding.sequential_drafter import SequentialDrafter
 from foretell.types import Completion
 from tests.parity.native_models import FAMILIES, transformers_model, write_model
 
@@ -42,10 +42,10 @@ class Drafts:
 def drafts(monkeypatch: pytest.MonkeyPatch) -> Drafts:
     """Fills while either engine runs."""
     found = Drafts([], [])
-    ours: Callable[..., Any] = HeadsDrafter.draft
+    ours: Callable[..., Any] = SequentialDrafter.draft
     theirs: Callable[..., Any] = MTPCandidateGenerator.get_candidates
 
-    def draft(self: HeadsDrafter, *args: Any, **kwargs: Any) -> Any:
+    def draft(self: SequentialDrafter, *args: Any, **kwargs: Any) -> Any:
         made = ours(self, *args, **kwargs)
         found.ours.extend(list(one.token_ids) for one in made if one.token_ids)
         return made
@@ -56,7 +56,7 @@ def drafts(monkeypatch: pytest.MonkeyPatch) -> Drafts:
         found.theirs.append((length, candidates[0][0, length:].tolist()))
         return candidates
 
-    monkeypatch.setattr(HeadsDrafter, "draft", draft)
+    monkeypatch.setattr(SequentialDrafter, "draft", draft)
     monkeypatch.setattr(MTPCandidateGenerator, "get_candidates", get_candidates)
     return found
 

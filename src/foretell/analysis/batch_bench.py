@@ -12,8 +12,8 @@ from foretell.analysis.records import Record, Setting, turns
 from foretell.analysis.step_costs import StepCosts
 from foretell.analysis.texts import BenchPrompt, groups_of
 from foretell.decoding.drafter_config import DrafterConfig
-from foretell.types import Depth
 from foretell.models.mtp_model import MTPModel
+from foretell.types import Depth
 
 _WARM_UP_TOKENS = 8
 

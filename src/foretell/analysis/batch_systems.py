@@ -17,10 +17,9 @@ from foretell.analysis.texts import MIXED, PromptGroup
 from foretell.config import SamplingParams
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
-from foretell.types import Depth
 from foretell.decoding.step import StepTimes
 from foretell.models.mtp_model import MTPModel
-from foretell.types import AcceptanceStats, Completion
+from foretell.types import AcceptanceStats, Completion, Depth
 
 
 @dataclass

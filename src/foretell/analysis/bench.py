@@ -16,9 +16,9 @@ from foretell.analysis.summary import summarise
 from foretell.analysis.systems import EngineSystem, Sample, TransformersSystem
 from foretell.analysis.texts import BenchPrompt
 from foretell.decoding.drafter_config import DrafterConfig
-from foretell.types import Depth
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
+from foretell.types import Depth
 
 _WARM_UP_TOKENS = 8
 

@@ -17,10 +17,9 @@ from foretell.analysis.texts import BenchPrompt, first_difference
 from foretell.config import SamplingParams
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
-from foretell.types import Depth
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
-from foretell.types import Completion
+from foretell.types import Completion, Depth
 
 
 @dataclass(frozen=True)

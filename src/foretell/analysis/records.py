@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
-from foretell.types import Depth
 from foretell.decoding.step import StepTimes
-from foretell.types import AcceptanceStats
+from foretell.types import AcceptanceStats, Depth
 
 
 @dataclass(frozen=True)

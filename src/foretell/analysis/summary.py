@@ -8,8 +8,7 @@ from typing import Any, Literal
 
 from foretell.analysis.records import Record, Setting, Spread, ratios
 from foretell.analysis.texts import MIXED
-from foretell.types import Depth
-from foretell.types import AcceptanceStats
+from foretell.types import AcceptanceStats, Depth
 
 ALL = "all"
 """Domain name of the summary over every prompt."""

@@ -17,12 +17,11 @@ from foretell.analysis.step_costs import StepCosts
 from foretell.config import SamplingParams
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
-from foretell.types import Depth
 from foretell.decoding.scheduler import Work
 from foretell.decoding.step import StepTimes
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
-from foretell.types import AcceptanceStats, Completion
+from foretell.types import AcceptanceStats, Completion, Depth
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""HeadsDrafter: chains and trees drafted by sequential heads, for rows of different length."""
+"""SequentialDrafter: chains and trees drafted by sequential heads, for rows of different length."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class _Read:
     num_branch: int
 
 
-class HeadsDrafter:
+class SequentialDrafter:
     """Module of depth k reads pairs (state k-1 at index i, token i+k) into entry i of its own cache.
 
     A pair whose token is drafted makes a provisional entry; the next call overwrites it with the true one. For distinct
