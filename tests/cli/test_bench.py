@@ -10,7 +10,7 @@ import pytest
 from foretell.analysis.bench_report import BenchReport
 from foretell.analysis.records import Spread
 from foretell.analysis.summary import RunSummary
-from foretell.cli.bench_lines import _policy
+from foretell.cli.bench_lines import _best, _policy
 
 RUN_FIELDS = {
     *("system", "drafter", "depth", "batch", "domain", "dtype", "num_prompts", "num_output_tokens"),
@@ -54,6 +54,7 @@ def test_bench_file_and_table(run: Any, folders: Path, prompts: Path, tmp_path: 
     assert "Text equal to depth 0: 3 of 3." in ran.out
     assert "Text of transformers equal to depth 0: 3 of 3" in ran.out
     assert f"Best depth: {data['best_depth']}" in ran.out
+    assert [line.split()[0] for line in ran.out.splitlines()[1:10]] == [name for name, _, _ in keys]
 
 
 def test_a_drafter_that_is_never_right_loses_and_the_report_says_so(run: Any, folders: Path, prompts: Path) -> None:
@@ -141,19 +142,22 @@ def test_a_batch_alone(run: Any, folders: Path, prompts: Path, tmp_path: Path) -
     assert data["batches"][0]["num_plain_texts_unlike_batch_1"] is None and data["best_depth"] == 0
 
 
-def test_a_policy_that_loses_is_named() -> None:
-    def of(domain: str, depth: object, speedup: float, best: float | None = None) -> Any:
-        spreads = {
-            "speedup": Spread(speedup, speedup, speedup),
-            "speedup_over_best_fixed": best and Spread(best, best, best),
-        }
-        values = dict.fromkeys((f.name for f in fields(RunSummary)), None)
-        return RunSummary(
-            **{**values, "system": "foretell", "domain": domain, "depth": depth, "num_nodes": 0, **spreads}
-        )
+def run_of(
+    depth: object, speedup: float | None, num_nodes: int = 0, best: float | None = None, domain: str = "all"
+) -> Any:
+    spreads = {
+        "speedup": speedup and Spread(speedup, speedup, speedup),
+        "speedup_over_best_fixed": best and Spread(best, best, best),
+    }
+    values = dict.fromkeys((f.name for f in fields(RunSummary)), None)
+    own = {"system": "foretell", "domain": domain, "depth": depth, "num_nodes": num_nodes}
+    return RunSummary(**{**values, **own, **spreads})
 
-    runs = [of("all", 0, 1.0), of("all", 2, 1.2), of("all", "auto", 1.15, 0.96)]
-    runs += [of("chat", 0, 1.0), of("chat", 2, 1.2), of("chat", "auto", 0.9, 0.75)]
+
+def test_a_policy_that_loses_is_named() -> None:
+    runs = [run_of(0, 1.0), run_of(2, 1.2), run_of("auto", 1.15, best=0.96)]
+    chat = {"domain": "chat"}
+    runs += [run_of(0, 1.0, **chat), run_of(2, 1.2, **chat), run_of("auto", 0.9, best=0.75, **chat)]
     lines = _policy(BenchReport(runs, [], {}, []))
     assert lines == [
         "Depth auto: 1.15x (1.15-1.15) of depth 0, 0.96x (0.96-0.96) of the best fixed depth (2).",
@@ -169,13 +173,64 @@ def test_a_policy_that_loses_is_named() -> None:
         (("--batch", "two"), '--batch: "two"'),
         (("--batch", "4"), "--batch: a batch of 4 needs at least 4 prompts, better 8, and there are 3"),
         (("--nodes", "1"), '--nodes: "1" is not allowed; give integers of at least 2'),
-        (("--nodes", "2", "--depths", "2,3"), "--nodes: 2 nodes at depths 0, 2, 3 are no tree"),
+        (("--nodes", "2", "--depths", "2,3"), "--nodes: 2 nodes at depths 2, 3 are no tree"),
+        (("--batch", "1,513"), '--batch: "1,513" is not allowed; give integers of at least 1 and at most 512'),
+        (("--nodes", "100000"), "at most 512"),
+        (("--nodes", "4", "--depths", "0"), "--nodes: 4 nodes at no fixed depth above 0 are no tree"),
+        (("--max-tokens", "1"), '--max-tokens: "1" is not allowed; give an integer >= 2'),
         (("--nodes", "4", "--drafter", "ngram"), "--nodes: look-up (ngram) drafts chains"),
     ],
 )
 def test_options_that_do_not_fit(run: Any, folders: Path, prompts: Path, given: tuple[str, ...], says: str) -> None:
     ran = run("bench", folders / "cycle", "--heads", folders / "right", "--prompts", prompts, *given)
     assert ran.code == 2 and says in ran.err and ran.err.count("error:") == 1
+
+
+def test_a_single_domain_is_shown_once_and_nothing_trails(run: Any, folders: Path, prompts: Path) -> None:
+    line = ("bench", folders / "cycle", "--heads", folders / "right", "--prompts", prompts, "--max-tokens", 4)
+    ran = run(*line, "--num-prompts", 1, "--repeats", 1, "--depths", 1, "--batch", 1)
+    assert ran.code == 0 and "letters" not in ran.out
+    assert ran.out.endswith("drafter heads.\n") and "1 repeat," in ran.out and "1 threads" not in ran.out
+    assert "Speed-up: the median of ratios to depth 0 on the same prompt in the same repeat" in ran.out
+
+
+def test_depth_0_alone_is_pointed_out(run: Any, folders: Path, prompts: Path) -> None:
+    line = ("bench", folders / "cycle", "--heads", folders / "right", "--prompts", prompts, "--max-tokens", 4)
+    ran = run(*line, "--num-prompts", 1, "--repeats", 1, "--depths", 0)
+    assert ran.code == 0 and "hint: depth 0 is plain decoding" in ran.err and "Best depth" not in ran.out
+
+
+def test_batch_sizes_that_are_done_are_kept(
+    run: Any, monkeypatch: pytest.MonkeyPatch, folders: Path, prompts: Path, tmp_path: Path
+) -> None:
+    def interrupted(*args: object, **options: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("foretell.analysis.batch_bench.run_batch_bench", interrupted)
+    out = tmp_path / "bench.json"
+    line = ("bench", folders / "cycle", "--heads", folders / "right", "--prompts", prompts, "--max-tokens", 4)
+    ran = run(*line, "--repeats", 1, "--depths", 1, "--batch", "1,2", "--json", out)
+    data = json.loads(out.read_text())
+    assert ran.code == 130 and "Best depth" in ran.out and ran.err.endswith("error: interrupted\n")
+    assert data["incomplete"] and [batch["batch"] for batch in data["batches"]] == [1]
+
+
+def test_the_best_of_all_settings_is_named() -> None:
+    chains = [run_of(0, 1.0), run_of(2, 1.5)]
+    for runs, says in (
+        (chains, "Best depth: 2, 1.50x (1.50-1.50) of depth 0."),
+        (
+            [*chains, run_of(2, 1.7, 6)],
+            "Best depth: 2, 6 nodes, 1.70x (1.70-1.70) of depth 0; best chain: depth 2, 1.50x",
+        ),
+        ([*chains, run_of("auto", 1.6)], "Best depth: auto, 1.60x (1.60-1.60) of depth 0; best chain: depth 2, 1.50x"),
+        ([run_of(0, 1.0), run_of(2, 0.8), run_of(2, 0.9, 6)], "depth 2, 6 nodes runs at 0.90x"),
+        ([run_of(0, 1.0), run_of(2, 0.8), run_of(2, 1.2, 6)], "of depth 0; best chain: depth 0."),
+        ([run_of(0, 1.0), run_of(2, None)], "No speed-up was measured"),
+    ):
+        [line] = _best(BenchReport(runs, [], {}, []))
+        assert says in line
+    assert _best(BenchReport([run_of(0, 1.0)], [], {}, [])) == []
 
 
 def test_trees_need_heads(run: Any, folders: Path, prompts: Path) -> None:

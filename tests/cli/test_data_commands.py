@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,46 @@ def test_distill_leaves_other_files_alone(run: Any, folders: Path, prompts: Path
     before = prompts.read_text()
     ran = run("distill", folders / "cycle", prompts, prompts)
     assert ran.code == 2 and "is the prompts file" in ran.err and prompts.read_text() == before
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("another text", '{"prompt": "b"}\n{"prompt": "hij"}\n{"domain": "code", "prompt": "xyz"}\n'),
+        ("fewer prompts", '{"id": "7", "prompt": "a"}\n'),
+        ("a chat", '{"messages": [{"role": "user", "content": "a"}]}\n{"prompt": "hij"}\n'),
+    ],
+)
+def test_distill_goes_on_with_the_same_prompts_only(
+    run: Any, folders: Path, prompts: Path, tmp_path: Path, name: str, other: str
+) -> None:
+    answers, others = tmp_path / "answers.jsonl", tmp_path / "others.jsonl"
+    others.write_text(other)
+    line = ("distill", folders / "cycle")
+    assert run(*line, prompts, answers, "--max-tokens", 4, "--limit", 2).code == 0
+    before = answers.read_bytes()
+    ran = run(*line, others, answers, "--max-tokens", 4)
+    assert ran.code == 2 and "answers.jsonl:1 answers another prompt than" in ran.err and "others.jsonl" in ran.err
+    assert answers.read_bytes() == before
+    answers.write_bytes(before[:-9])  # torn: the next run mends it
+    assert run(*line, prompts, answers, "--max-tokens", 4).code == 0
+
+
+def test_distill_writes_to_files_only(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    ran = run("distill", folders / "cycle", prompts, tmp_path / "fifo")
+    assert ran.code == 2 and "OUTPUT" in ran.err and "no regular file" in ran.err
+    ran = run("distill", folders / "cycle", prompts, prompts / "x.jsonl")
+    assert ran.code == 2 and "OUTPUT" in ran.err and "is no folder" in ran.err
+
+
+@pytest.mark.parametrize("command", ["bench", "verify", "demo"])
+def test_a_prompt_that_is_too_long_is_named(run: Any, folders: Path, tmp_path: Path, command: str) -> None:
+    long = tmp_path / "long.jsonl"
+    long.write_text(f'{{"prompt": "a"}}\n\n{{"prompt": "{"a" * 300}"}}\n')
+    model = ("--model", folders / "cycle") if command == "demo" else (folders / "cycle",)
+    ran = run(command, *model, "--heads", folders / "right", "--prompts", long)
+    assert ran.code == 1 and "long.jsonl:3: the prompt has 300 tokens" in ran.err
 
 
 def test_probe_reports_every_depth(run: Any, folders: Path, tmp_path: Path) -> None:
@@ -140,6 +181,8 @@ def test_train_writes_an_adapter_that_other_commands_take(run: Any, folders: Pat
     assert "1 steps" in ran.err and str(adapter) in ran.err
     assert "trained: " in ran.err and "frozen: " in ran.err
     assert json.loads((tmp_path / "out.json").read_text())["num_steps"] == 1
+    refused = run("train", recipe, "--overwrite", "--json", tmp_path / "run" / "recipe.json")
+    assert refused.code == 2 and "--json" in refused.err
     again = run("train", recipe)
     assert again.code == 2 and "--overwrite" in again.err
     done = run("train", recipe, "--resume")

@@ -228,5 +228,39 @@ def test_logprobs_go_to_the_json_file(run: Any, folders: Path, tmp_path: Path) -
 
 def test_a_lossy_option_says_so(run: Any, folders: Path) -> None:
     line = ("generate", folders / "random", "hello", "--max-tokens", 4, "--temperature", 1)
-    ran = run(*line, "--params", "typical_acceptance=0.2", "--heads", folders / "noise")
+    lossy = ("--params", "typical_acceptance=0.2")
+    ran = run(*line, *lossy, "--heads", folders / "noise")
     assert ran.code == 0 and "LOSSY" in ran.err
+    for plain in ((), ("--heads", folders / "noise", "--depth", 0), ("--depth", "auto")):
+        ran = run(*line, *lossy, *plain)
+        assert ran.code == 0 and "LOSSY" not in ran.err
+
+
+@pytest.mark.parametrize("given", [("--seed", 1), ("--top-p", 0.9), ("--top-k", 4), ("--min-p", 0.1)])
+def test_what_greedy_decoding_has_no_use_for_is_pointed_out(run: Any, folders: Path, given: tuple[object, ...]) -> None:
+    line = ("generate", folders / "cycle", "a", "--max-tokens", 2, *given)
+    ran = run(*line)
+    assert ran.code == 0 and f"hint: at temperature 0 the likeliest token is taken, so {given[0]}" in ran.err
+    assert "hint" not in run(*line, "--temperature", 1).err
+
+
+def test_the_report_says_how_to_have_the_text_again(run: Any, folders: Path, tmp_path: Path) -> None:
+    out, heads = tmp_path / "out.json", folders / "noise"
+    line = ("generate", folders / "random", "hello", "--heads", heads, "--temperature", 1, "--max-tokens", 8)
+    ran = run(*line, "--params", "min_tokens=8", "--dtype", "float32", "--json", out)
+    found = json.loads(out.read_text())
+    assert (found["model"], found["heads"], found["prompt"]) == (str(folders / "random"), str(heads), "hello")
+    assert (found["dtype"], found["chat"], found["draft_model"]) == ("float32", False, None)
+    sampling = found["sampling"]
+    assert (sampling["temperature"], sampling["min_tokens"], sampling["max_tokens"]) == (1.0, 8, 8)
+    again = run(*line, "--params", "min_tokens=8", "--dtype", "float32", "--seed", sampling["seed"])
+    assert again.out == ran.out
+    run("generate", folders / "cycle", "a", "--json", out)
+    assert json.loads(out.read_text())["sampling"]["seed"] is None
+
+
+def test_bytes_that_are_no_text(run: Any, folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for errors in ("strict", "surrogateescape"):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a\xff\xfe"), "utf-8", errors))
+        ran = run("generate", folders / "cycle", "-")
+        assert (ran.code, ran.out, ran.err.count("\n")) == (2, "", 1) and "no text in UTF-8" in ran.err

@@ -3,13 +3,15 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from foretell.cli import main as main_module
+from foretell.cli.loading import naming_option
 from foretell.cli.main import app
-from foretell.errors import CheckpointError
+from foretell.cli.options import MAX_EXACT_DEPTH
+from foretell.errors import CheckpointError, UsageError
 
 OPTIONS = {
     "bench": "batch depths draft-model drafter dtype heads json max-tokens nodes num-prompts prompts reference repeats",
@@ -83,6 +85,31 @@ def test_a_mistyped_model_is_found_before_anything_heavy_is_imported() -> None:
         ("verify m --top-p 0.9", 2, ["Unknown option: --top-p"]),
         ("generate m hi --nodes 1", 2, ["--nodes", '"1"', ">= 2"]),
         ("verify m --batch 1 --prompts {prompts}", 2, ["--batch", '"1"', ">= 2"]),
+        ("generate m hi --depth 65", 2, ["--depth", '"65"', "<= 64"]),
+        ("verify m --depths 1,65 --prompts {prompts}", 2, ["--depths", '"1,65"', "0 to 64"]),
+        ("generate m hi --nodes 513", 2, ["--nodes", '"513"', "<= 512"]),
+        ("generate m hi --nodes 8 --depth 0", 2, ["--nodes", "nothing is drafted at depth 0"]),
+        ("generate m hi --nodes 2 --depth 3", 2, ["--nodes: 2 nodes at depth 3", "at least 4"]),
+        ("generate m hi --nodes 8 --exact", 2, ["--nodes", "--exact"]),
+        ("generate m hi --depth 8 --exact", 2, ["--exact", "at most 7"]),
+        ("verify m --depths 0 --prompts {prompts}", 2, ["--depths", "above 0"]),
+        ("verify m --depths 8 --exact --prompts {prompts}", 2, ["--exact", "at most 7"]),
+        ("verify m --depths 2,3 --nodes 3 --prompts {prompts}", 2, ["--nodes: 3 nodes at depth 3"]),
+        ("bench m --depths 3 --nodes 2 --prompts {prompts}", 2, ["--nodes: 2 nodes at depths 3"]),
+        ("bench m --max-tokens 1", 2, ["--max-tokens", '"1"', ">= 2"]),
+        (
+            "generate m hi --max-tokens 4 --params min_tokens=5",
+            2,
+            ["--params min_tokens", "from 0 to --max-tokens (4)"],
+        ),
+        ("generate m hi --params foo", 2, ["--params", '"foo"', "NAME=VALUE"]),
+        ("generate m hi --stop=", 2, ["--stop", '""']),
+        ("generate", 2, ["MODEL is missing", "foretell generate demo"]),
+        ("distill m", 2, ["PROMPTS is missing", "foretell distill demo"]),
+        ("probe m", 2, ["--data is missing", "foretell probe demo"]),
+        ("generate m hi --depth", 2, ["--depth needs a value", "foretell generate --help"]),
+        ("generate m \udcff", 2, ["'\\udcff'", "UTF-8"]),
+        ("generate m hi --stop \udcff", 2, ["'\\udcff'", "UTF-8"]),
         ("verify --sampling --nodes 4", 2, ["MODEL", "--nodes"]),
         ("verify m --depths 1,two --prompts {prompts}", 2, ["--depths", "1,two", "auto"]),
         ("generate m hi --max-tokens 0", 2, ["--max-tokens", '"0"', ">= 1"]),
@@ -111,6 +138,43 @@ def test_errors_are_one_line(run: Any, tmp_path: Path, prompts: Path, line: str,
     assert ran.err.startswith("error: ") and ran.err.count("\n") == 1
     for word in words:
         assert word in ran.err
+
+
+def integer_options() -> list[tuple[str, str]]:
+    return [
+        (command, argument.name)
+        for command in OPTIONS
+        for argument in app[command].assemble_argument_collection()
+        if int in (argument.hint, *get_args(argument.hint))
+    ]
+
+
+@pytest.mark.parametrize(("command", "option"), integer_options())
+def test_an_integer_is_no_fraction(run: Any, command: str, option: str) -> None:
+    needed = {"distill": ("m", "p", "o"), "generate": ("m", "hi"), "probe": ("m", "--data", "d"), "demo": ()}
+    for value in ("2.5", "200.0", "2e2", "0x10", ""):
+        ran = run(command, *needed.get(command, ("m",)), f"{option}={value}")
+        assert (ran.code, ran.out) == (2, "")
+        assert ran.err.startswith(f'error: {option}: "{value}" is not allowed; give an integer')
+
+
+def test_every_integer_option_was_found() -> None:
+    assert len(integer_options()) >= 18 and {option for _, option in integer_options()} >= {
+        *("--max-tokens", "--seed", "--top-k", "--batch", "--nodes", "--num-prompts", "--repeats", "--samples"),
+        *("--limit", "--max-records"),
+    }
+
+
+def test_the_deepest_exact_draft_is_the_engines() -> None:
+    from foretell.decoding.core import EXACT_WIDTH
+
+    assert MAX_EXACT_DEPTH == EXACT_WIDTH - 1
+
+
+def test_messages_of_the_library_speak_of_options() -> None:
+    with pytest.raises(UsageError) as caught, naming_option("--nodes"):
+        raise UsageError("num_nodes 8: too many; leave num_nodes out")
+    assert str(caught.value) == "--nodes: 8 nodes: too many; leave --nodes out"
 
 
 @pytest.mark.parametrize(

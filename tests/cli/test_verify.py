@@ -99,6 +99,31 @@ def test_depth_auto(run: Any, folders: Path, prompts: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "given",
+    [
+        ("--heads", "h"),
+        ("--draft-model", "m"),
+        ("--prompts", "p.jsonl"),
+        ("--depths", "1"),
+        ("--nodes", 4),
+        ("--exact",),
+        ("--batch", 2),
+        ("--max-tokens", 64),
+        ("--num-prompts", 1),
+        ("--dtype", "float32"),
+    ],
+)
+def test_the_law_of_samples_takes_no_other_option(run: Any, given: tuple[object, ...]) -> None:
+    ran = run("verify", "--sampling", *given)
+    assert (ran.code, ran.out) == (2, "") and f"MODEL: {given[0]} is for the check of greedy text" in ran.err
+
+
+def test_samples_need_sampling(run: Any) -> None:
+    ran = run("verify", "m", "--samples", 500)
+    assert ran.code == 2 and "--samples: 500" in ran.err and "--sampling" in ran.err
+
+
+@pytest.mark.parametrize(
     ("given", "words"),
     [
         (("--nodes", 3, "--depths", "1,3"), ["--nodes: 3 nodes at depth 3", "at least 4"]),

@@ -8,27 +8,30 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from foretell.cli.assets import prompt_files
-from foretell.cli.bench_checks import check_batches, check_nodes, counts
+from foretell.cli.bench_checks import check_batches, check_nodes, check_trees
 from foretell.cli.loading import check_depths, check_model, default_depths, load_drafter, load_model
 from foretell.cli.options import (
+    MAX_NODES,
+    MAX_ROWS,
     Depths,
     Drafter,
     DraftModel,
     Dtype,
     Heads,
     Json,
-    MaxTokens,
     Model,
     NumPrompts,
     Prompts,
+    integer,
+    parse_counts,
     parse_depths,
     switch,
 )
-from foretell.cli.output import check_json_target, note, progress, results, write_json
+from foretell.cli.output import note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
+from foretell.cli.targets import check_json_target
 
 if TYPE_CHECKING:
     from foretell.analysis.bench_report import BenchReport
@@ -55,10 +58,8 @@ def bench(
         Parameter(help="Draft trees of so many nodes too, with commas: 4,8; beside each a chain of as many."),
     ] = None,
     batch: Annotated[str, Parameter(help="Requests decoded at a time, with commas: 1,2,4,8.")] = "1",
-    max_tokens: MaxTokens = 128,
-    repeats: Annotated[
-        int, Parameter(validator=Number(gte=1), help="Decode every prompt so many times at each depth.")
-    ] = 3,
+    max_tokens: Annotated[int, integer("Produce at most so many tokens for a prompt, at least 2.", 2)] = 128,
+    repeats: Annotated[int, integer("Decode every prompt so many times at each depth.", 1)] = 3,
     num_prompts: NumPrompts = None,
     reference: Annotated[
         bool,
@@ -80,12 +81,14 @@ def bench(
 
         foretell bench demo --heads adapters/smollm2-135m-instruct --num-prompts 4 --reference
     """
-    check_json_target(json)
     files = prompt_files(prompts)
+    check_json_target(json, [*files, model, draft_model])
     check_prompts(files)
     asked = None if depths is None else parse_depths(depths)
-    batches = counts(batch, "--batch", 1)
-    tree_sizes = [] if nodes is None else counts(nodes, "--nodes", 2)
+    batches = parse_counts(batch, "--batch", 1, MAX_ROWS)
+    tree_sizes = [] if nodes is None else parse_counts(nodes, "--nodes", 2, MAX_NODES)
+    if asked is not None:
+        check_trees(asked, tree_sizes)
     check_model(model, heads, drafter, draft_model)
 
     from foretell.analysis.bench_report import together
@@ -104,18 +107,29 @@ def bench(
             "hint: this model has no heads, so only plain decoding is measured; --heads names an adapter folder, "
             "--drafter ngram needs none"
         )
+    elif not any(run_depths):
+        note("hint: depth 0 is plain decoding, so nothing is compared with it; --depths 0,1,2,3 drafts too")
     taken = load_prompts(loaded, files, num_prompts)
     check_batches(taken, batches)
     costs, start = StepCosts(), LoadSnapshot.take()
-    reports = [
-        _measure(loaded, taken, rows, run_depths, tree_sizes, max_tokens, repeats, reference, drafting, costs)
-        for rows in batches
-    ]
     where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
-    where["load"] = start.report(LoadSnapshot.take())
-    for report in reports:
-        print_bench(results(), report, where, repeats, costs)
-    write_json(json, {"environment": where, **together(reports), "step_costs": costs.as_dict()})
+    reports: list[BenchReport] = []
+    complete = False
+    try:
+        for rows in batches:
+            reports.append(
+                _measure(loaded, taken, rows, run_depths, tree_sizes, max_tokens, repeats, reference, drafting, costs)
+            )
+        complete = True
+    finally:  # batch sizes that are done are kept where a later one is interrupted
+        where["load"] = start.report(LoadSnapshot.take())
+        for place, report in enumerate(reports):
+            if place:
+                results().print()
+            print_bench(results(), report, where, repeats, costs)
+        if reports:
+            values = {"environment": where, **together(reports), "step_costs": costs.as_dict()}
+            write_json(json, values if complete else {"incomplete": True, **values})
     return 0 if all(report.passed for report in reports) else 1
 
 

@@ -1,10 +1,11 @@
-"""Options of ``foretell bench`` that only the model and the prompts show to be right or wrong."""
+"""Options of ``foretell bench`` that together, or with the model and the prompts, may be wrong."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from foretell.cli.loading import naming_option
 from foretell.cli.options import DepthChoice
 from foretell.errors import UsageError
 
@@ -14,17 +15,16 @@ if TYPE_CHECKING:
     from foretell.models.mtp_model import MTPModel
 
 
-def counts(text: str, option: str, at_least: int) -> list[int]:
-    """ "1,8" -> [1, 8], in rising order; raises UsageError naming the option."""
-    try:
-        counts = sorted({int(part) for part in text.split(",")})
-    except ValueError:
-        counts = [at_least - 1]
-    if counts[0] < at_least:
-        raise UsageError(
-            f'{option}: "{text}" is not allowed; give integers of at least {at_least} with commas, such as 4,8'
-        )
-    return counts
+def check_trees(depths: Sequence[DepthChoice], nodes: Sequence[int]) -> None:
+    """Raise UsageError, naming the option, for a number of nodes that makes a tree at none of ``depths``."""
+    drafted = sorted({depth for depth in depths if depth != "auto" and depth})
+    for num_nodes in nodes:
+        if not any(depth < num_nodes for depth in drafted):
+            at = f"depths {', '.join(map(str, drafted))}" if drafted else "no fixed depth above 0"
+            raise UsageError(
+                f"--nodes: {num_nodes} nodes at {at} are no tree, which has more nodes than it is deep; give --depths "
+                f"one from 1 to {num_nodes - 1}, or more nodes"
+            )
 
 
 def check_nodes(
@@ -37,19 +37,19 @@ def check_nodes(
     if not nodes:
         return
     engine = Engine(model, drafter=drafter)
-    try:
+    if engine.drafter is None:
+        raise UsageError(
+            f"--nodes: {model.trunk.name} has no heads, so nothing is drafted; --heads names an adapter folder"
+        )
+    with naming_option("--nodes"):
         for setting in settings_of(model, depths, nodes, drafter):
             engine.check_depth(setting.depth, setting.num_nodes)
-    except UsageError as error:
-        raise UsageError(f"--nodes: {error}") from error
 
 
 def check_batches(prompts: list[BenchPrompt], batches: list[int]) -> None:
     """Raise UsageError, naming the option, where there are too few prompts."""
     from foretell.analysis.texts import groups_of
 
-    try:
+    with naming_option("--batch"):
         for rows in batches:
             groups_of(prompts, rows)
-    except UsageError as error:
-        raise UsageError(f"--batch: {error}") from error

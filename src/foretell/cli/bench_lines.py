@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretell.analysis.summary import ALL, RunSummary, best_run
 from foretell.cli.bench_table import number, spread
+from foretell.cli.output import counted
 
 if TYPE_CHECKING:
     from foretell.analysis.bench_report import BenchReport
@@ -20,6 +21,12 @@ def conclusions(report: BenchReport, where: dict[str, Any], repeats: int, costs:
     """One line each."""
     drafting = [r for r in report.runs if r.domain == ALL and r.system == "foretell" and r.depth]
     lines = [*_best(report), *_policy(report), *_trees(report)]
+    if drafting:
+        lines.append(
+            "Speed-up: the median of ratios to depth 0 on the same "
+            f"{'prompt' if report.batch == 1 else 'group'} in the same repeat; in brackets the 10th and 90th "
+            "percentile."
+        )
     if report.batch > 1:
         lines.append(
             "Time shares: drafting / verifying / rest of steps that only decode / steps that read prompts too."
@@ -44,17 +51,23 @@ def conclusions(report: BenchReport, where: dict[str, Any], repeats: int, costs:
 
 
 def _best(report: BenchReport) -> list[str]:
-    best = best_run(report.runs)
-    if best.depth:
-        return [f"Best depth: {best.depth}, {spread(best.speedup, 2, 'x')} of depth 0."]
-    chains = [r for r in report.runs if r.domain == ALL and r.setting.is_fixed_chain and r.depth]
-    if not chains:
-        return []
-    near = max(chains, key=lambda run: run.speedup.median if run.speedup else 0.0)
-    return [
-        "Best depth: 0. Drafting does not pay here: "
-        f"depth {near.depth} runs at {spread(near.speedup, 2, 'x')} of depth 0."
-    ]
+    """The best of all settings, and beside a tree or the policy the best chain."""
+    drafting = [r for r in report.runs if r.domain == ALL and r.system == "foretell" and r.depth]
+    measured = [run for run in drafting if run.speedup is not None]
+    if not measured:
+        return ["No speed-up was measured: texts of one token take no step; give other prompts."] if drafting else []
+    best, chain = max(measured, key=_speedup), best_run(report.runs)
+    ratio = spread(best.speedup, 2, "x")
+    if _speedup(best) <= 1:
+        return [f"Best depth: 0. Drafting does not pay here: depth {best.setting.label} runs at {ratio} of depth 0."]
+    beside = "" if best.setting == chain.setting else f"; best chain: depth {chain.depth}"
+    if beside and chain.depth:
+        beside += f", {spread(chain.speedup, 2, 'x')}"
+    return [f"Best depth: {best.setting.label}, {ratio} of depth 0{beside}."]
+
+
+def _speedup(run: RunSummary) -> float:
+    return 0.0 if run.speedup is None else run.speedup.median
 
 
 def _policy(report: BenchReport) -> list[str]:
@@ -105,8 +118,8 @@ def _pass_costs(costs: StepCosts, batch: int) -> list[str]:
 def _machine(report: BenchReport, where: dict[str, Any], repeats: int, drafting: list[RunSummary]) -> str:
     prefill = "prefill left out" if report.batch == 1 else "prompts included"
     return (
-        f"{where['cpu']}, {where['cores']} cores, {where['threads']} threads, {where['dtype']}, "
-        f"torch {where['torch']}; {repeats} repeat{'s' * (repeats > 1)}, batch {report.batch}, greedy, {prefill}"
+        f"{where['cpu']}, {counted(where['cores'], 'core')}, {counted(where['threads'], 'thread')}, {where['dtype']}, "
+        f"torch {where['torch']}; {counted(repeats, 'repeat')}, batch {report.batch}, greedy, {prefill}"
         + (f", drafter {drafting[0].drafter}." if drafting else ".")
     )
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
 from foretell.analysis.records import Spread
+from foretell.analysis.summary import ALL
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,17 +29,23 @@ def print_bench(
     from foretell.cli.bench_lines import conclusions
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    rows = [_cells(run, report) for run in report.runs]
+    runs = _shown(report.runs)
+    rows = [_cells(run, report) for run in runs]
     for name in rows[0]:
         table.add_column(name, justify="left" if name in _LEFT else "right")
-    for i, (run, cells) in enumerate(zip(report.runs, rows, strict=True)):
-        last = i + 1 == len(rows) or report.runs[i + 1].domain != run.domain
+    for i, (run, cells) in enumerate(zip(runs, rows, strict=True)):
+        last = i + 1 == len(rows) or runs[i + 1].domain != run.domain
         table.add_row(*cells.values(), end_section=last)
     console.print(table)
     console.print()
     for line in conclusions(report, where, repeats, costs):
         console.print(line, markup=False, soft_wrap=True)
-    console.print()
+
+
+def _shown(runs: Sequence[RunSummary]) -> list[RunSummary]:
+    """All of them, but for a domain that has every prompt: its lines would be those of "all" again."""
+    domains = {run.domain for run in runs} - {ALL}
+    return [run for run in runs if run.domain == ALL or len(domains) > 1]
 
 
 def _cells(run: RunSummary, report: BenchReport) -> dict[str, str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from foretell.types import AcceptanceStats
 
 if TYPE_CHECKING:
+    from foretell.config import SamplingParams
     from foretell.types import Completion, TokenLogprob
 
 
@@ -36,6 +38,11 @@ def stats_line(completions: Sequence[Completion], elapsed_s: float) -> str:
         rates = " ".join(f"{rate:.2f}" for rate in stats.acceptance_by_depth)
         parts += [f"mean acceptance length {length:.2f}", f"acceptance by depth {rates}"]
     return " | ".join(parts)
+
+
+def settings(params: SamplingParams) -> dict[str, Any]:
+    """Every sampling parameter as a plain value for JSON; the seed is the one that was drawn where none was given."""
+    return {name: value for name, value in asdict(params).items() if name != "logits_processors"}
 
 
 def as_dict(done: Completion, tokenizer: Any) -> dict[str, Any]:

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from foretell.cli.assets import DEMO_ADAPTER, find, prompt_files
 from foretell.cli.loading import check_depths, check_model, default_depths, load_model
-from foretell.cli.options import DepthChoice, Dtype, Json, MaxTokens, Prompts, parse_depth
-from foretell.cli.output import check_json_target, note, progress, results, write_json
+from foretell.cli.options import DepthChoice, Dtype, Json, MaxTokens, Prompts, integer, parse_depth
+from foretell.cli.output import note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
+from foretell.cli.targets import check_json_target
 from foretell.errors import UsageError
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def demo(
         Path | None, Parameter(help=f"Adapter folder. Default: {DEMO_ADAPTER}, which the project holds.")
     ] = None,
     prompts: Prompts = None,
-    num_prompts: Annotated[int, Parameter(validator=Number(gte=1), help="Take so many prompts from each file.")] = 2,
+    num_prompts: Annotated[int, integer("Take so many prompts from each file.", 1)] = 2,
     depth: Annotated[
         str | None,
         Parameter(help="Tokens drafted a step, or auto = as many as pay. Default: the fastest of 1, 2 and 3 here."),
@@ -50,18 +50,19 @@ def demo(
     """See it at work: a small real model answers a few prompts plainly and with heads, in turns.
 
     Prints one answer with the tokens that the heads guessed marked, says whether the texts are equal, and by how much
-    the second way is faster on this machine. The first run converts the demo weights, which takes about a minute.
+    the second way is faster on this machine. The first run converts the demo weights, which takes about half a
+    minute; they are kept in ~/.cache/foretell/gguf, or in gguf below the folder that FORETELL_CACHE names.
 
     Try:
 
         foretell demo --num-prompts 1
     """
-    check_json_target(json)
     asked = None if depth is None else parse_depth(depth, at_least=1)
     adapter = heads or find(DEMO_ADAPTER)
     if adapter is None:
         raise UsageError(f"--heads: {DEMO_ADAPTER} is not here; run from the repository or name an adapter folder")
     files = prompt_files(prompts)
+    check_json_target(json, [*files, model])
     check_prompts(files)
     check_model(model, str(adapter))
     note("loading ...")

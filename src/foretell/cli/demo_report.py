@@ -15,6 +15,7 @@ from foretell.analysis.texts import BenchPrompt
 from foretell.cli.bench_table import number, spread
 from foretell.cli.options import DepthChoice
 from foretell.cli.origins import marked, pieces
+from foretell.cli.output import counted
 from foretell.models.mtp_model import MTPModel
 
 _SHOWN_CHARACTERS = 300
@@ -40,7 +41,7 @@ def equality_line(report: BenchReport) -> str:
     """``Text unchanged: yes (6 of 6 prompts, 384 tokens)``, or what differs and why."""
     plain = {r.prompt: r.sample.token_ids for r in report.records if r.is_plain}
     num_equal = len(plain) - len({d.prompt for d in report.differences})
-    counts = f"({num_equal} of {len(plain)} prompts, {sum(map(len, plain.values()))} tokens)"
+    counts = f"({num_equal} of {counted(len(plain), 'prompt')}, {counted(sum(map(len, plain.values())), 'token')})"
     if not report.differences:
         return f"Text unchanged: yes {counts}"
     if not report.passed:
@@ -112,7 +113,7 @@ def _conclusion(report: BenchReport, depth: DepthChoice) -> list[str]:
 
 
 def _machine(where: dict[str, Any]) -> str:
-    machine = f"{where['cpu']}, {where['cores']} cores, {where['dtype']}, torch {where['torch']}"
+    machine = f"{where['cpu']}, {counted(where['cores'], 'core')}, {where['dtype']}, torch {where['torch']}"
     return f"{machine}, batch 1, greedy, prefill left out."
 
 

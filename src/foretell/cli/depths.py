@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from foretell.cli.loading import check_depths, naming_option
-from foretell.cli.options import DepthChoice
+from foretell.cli.options import MAX_EXACT_DEPTH, DepthChoice
 from foretell.cli.output import note
 from foretell.errors import UsageError
 
@@ -53,6 +53,21 @@ def resolve_depth(
     return depth
 
 
+def check_shape(depth: DepthChoice, num_nodes: int | None = None, exact: bool = False) -> None:
+    """Raise UsageError, naming the option, where ``--nodes`` or ``--exact`` goes with no model at this depth."""
+    if num_nodes is not None and exact:
+        raise UsageError("--nodes: --exact drafts chains, as a tree's sums round otherwise; leave one of the two out")
+    if num_nodes is not None and depth == 0:
+        raise UsageError("--nodes: nothing is drafted at depth 0; leave --nodes out")
+    if num_nodes is not None and depth != "auto" and num_nodes <= depth:
+        raise UsageError(
+            f"--nodes: {num_nodes} nodes at depth {depth} are no tree, which has more nodes than it is deep; give "
+            f"at least {depth + 1}, or leave --nodes out for a chain"
+        )
+    if exact and depth != "auto" and depth > MAX_EXACT_DEPTH:
+        raise UsageError(f"--exact: depth {depth} is too deep for it; draft at most {MAX_EXACT_DEPTH} tokens")
+
+
 def check_draft(
     model: MTPModel,
     depth: DepthChoice,
@@ -64,13 +79,8 @@ def check_draft(
     from foretell.decoding.engine import Engine
 
     engine = Engine(model, drafter=drafter, exact=exact)
-    if num_nodes is not None:
-        if engine.drafter is None or not depth:
-            raise UsageError(f"--nodes: nothing is drafted at depth {depth} here; leave --nodes out")
-        if depth != "auto" and num_nodes <= depth:
-            raise UsageError(
-                f"--nodes: {num_nodes} nodes at depth {depth} are no tree, which has more nodes than it is deep; give "
-                f"at least {depth + 1}, or leave --nodes out for a chain"
-            )
+    if num_nodes is not None and engine.drafter is None:
+        raise UsageError(f"--nodes: nothing is drafted at depth {depth} here; leave --nodes out")
+    check_shape(depth, num_nodes, exact)
     with naming_option("--nodes" if num_nodes else "--exact" if exact else "--depth"):
         engine.check_depth(depth, num_nodes or 0)

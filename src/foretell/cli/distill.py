@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
+from foretell.cli.answered import check_answered
 from foretell.cli.loading import check_model, load_model
-from foretell.cli.options import Dtype, Json, MaxTokens, Model
-from foretell.cli.output import check_json_target, note, progress, write_json
+from foretell.cli.options import MAX_ROWS, Dtype, Json, MaxTokens, Model, integer
+from foretell.cli.output import note, progress, write_json
+from foretell.cli.params import idle_at_0
 from foretell.cli.prompts import check_prompts
+from foretell.cli.targets import check_json_target, check_target
 from foretell.config import SamplingParams
 
 
@@ -26,12 +28,12 @@ def distill(
     *,
     max_tokens: MaxTokens = 256,
     temperature: Annotated[float, Parameter(help="0 = greedy.")] = 0.0,
-    top_k: Annotated[int, Parameter(help="Keep the k likeliest tokens, 0 = all.")] = 0,
+    top_k: Annotated[int, integer("Keep the k likeliest tokens, 0 = all.", 0)] = 0,
     top_p: Annotated[float, Parameter(help="Keep the likeliest tokens that hold this mass, 1 = all.")] = 1.0,
     min_p: Annotated[float, Parameter(help="Drop tokens below this share of the likeliest, 0 = none.")] = 0.0,
-    seed: Annotated[int, Parameter(help="Same seed, same answers; matters where temperature is not 0.")] = 0,
-    batch: Annotated[int, Parameter(validator=Number(gte=1), help="Answer so many prompts at a time.")] = 64,
-    limit: Annotated[int, Parameter(validator=Number(gte=0), help="Take only the first so many prompts, 0 = all.")] = 0,
+    seed: Annotated[int, integer("Same seed, same answers; matters where temperature is not 0.", 0)] = 0,
+    batch: Annotated[int, integer("Answer so many prompts at a time.", 1, MAX_ROWS)] = 64,
+    limit: Annotated[int, integer("Take only the first so many prompts, 0 = all.", 0)] = 0,
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> None:
@@ -44,15 +46,16 @@ def distill(
 
         foretell distill demo prompts/train.jsonl data/answers.jsonl --limit 500
     """
-    check_json_target(json)
+    check_json_target(json, [model, prompts, output])
+    check_target("OUTPUT", output)
     params = SamplingParams(
         max_tokens=max_tokens, temperature=temperature, top_k=top_k, top_p=top_p, min_p=min_p, seed=seed
     )
+    if hint := idle_at_0(replace(params, seed=None)):
+        note(hint)
     check_prompts([prompts])
     check_model(model)
-    from foretell.training.answers import read_answers
-
-    read_answers(prompts, output)
+    check_answered(prompts, output)
 
     from foretell.training.distill import distill as run
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
-from foretell.cli.depths import check_draft, resolve_depth
+from foretell.cli.depths import check_draft, check_shape, resolve_depth
 from foretell.cli.loading import check_model, load_drafter, load_model
 from foretell.cli.options import (
     Drafter,
@@ -20,11 +22,13 @@ from foretell.cli.options import (
     MaxTokens,
     Model,
     Nodes,
+    integer,
     parse_depth,
     switch,
 )
-from foretell.cli.output import check_json_target, note, write_json
-from foretell.cli.params import Params, build_params, naming_params
+from foretell.cli.output import note, write_json
+from foretell.cli.params import Params, build_params, idle_at_0, naming_params
+from foretell.cli.targets import check_json_target
 from foretell.errors import UsageError
 
 if TYPE_CHECKING:
@@ -56,12 +60,12 @@ def generate(
     chat: Annotated[bool, switch("The prompt is a user's message: apply the chat template.")] = False,
     max_tokens: MaxTokens = 128,
     temperature: Annotated[float, Parameter(help="0 = greedy.")] = 0.0,
-    top_k: Annotated[int, Parameter(help="Keep the k likeliest tokens, 0 = all.")] = 0,
+    top_k: Annotated[int, integer("Keep the k likeliest tokens, 0 = all.", 0)] = 0,
     top_p: Annotated[float, Parameter(help="Keep the likeliest tokens that hold this mass, 1 = all.")] = 1.0,
     min_p: Annotated[float, Parameter(help="Drop tokens below this share of the likeliest, 0 = none.")] = 0.0,
     seed: Annotated[
         int | None,
-        Parameter(help="Same seed, same text, unless depth is auto; at temperature 0 all are. Default: random."),
+        integer("Same seed, same text, unless depth is auto; at temperature 0 all are. Default: random.", 0),
     ] = None,
     stop: Annotated[list[str] | None, Parameter(negative=(), help="End before this text; may be repeated.")] = None,
     params: Params = None,
@@ -78,8 +82,11 @@ def generate(
         foretell generate demo "a b c a b c" --drafter ngram
         foretell generate demo "Once" --temperature 0.8 --top-p 0.9 --params repetition_penalty=1.1
     """
-    check_json_target(json)
+    check_json_target(json, [model, draft_model])
     asked = None if depth is None else parse_depth(depth)
+    check_shape("auto" if asked is None else asked, nodes, exact)
+    if "" in (stop or ()):
+        raise UsageError('--stop: "" is not allowed; give some text, or leave it out')
     sampling = build_params(
         params,
         max_tokens=max_tokens,
@@ -92,14 +99,16 @@ def generate(
     )
     if json is None and (sampling.logprobs, sampling.prompt_logprobs) != (None, None):
         raise UsageError("--params logprobs: they are written to the --json file alone; give --json FILE")
-    if sampling.typical_acceptance is not None:
-        note("warning: typical_acceptance is LOSSY: the text does not follow the model's distribution")
-    text = sys.stdin.read() if prompt == "-" else prompt
+    if hint := idle_at_0(sampling):
+        note(hint)
+    if sampling.seed is None and not sampling.greedy:
+        sampling = replace(sampling, seed=secrets.randbelow(2**63))
+    text = _standard_input() if prompt == "-" else prompt
     if not text.strip():
         raise UsageError("PROMPT: it is empty; give some text" + (" on standard input" if prompt == "-" else ""))
     check_model(model, heads, drafter, draft_model)
 
-    from foretell.cli.completions import as_dict, stats_line, text_of
+    from foretell.cli.completions import as_dict, settings, stats_line, text_of
     from foretell.decoding.engine import Engine
 
     loaded = load_model(model, heads, dtype)
@@ -107,6 +116,8 @@ def generate(
     used = resolve_depth(loaded, asked, heads, drafting)
     check_draft(loaded, used, nodes, exact, drafting)
     engine = Engine(loaded, min(sampling.n, _MAX_ROWS), drafting, exact=exact)
+    if sampling.typical_acceptance is not None and used and engine.drafter is not None:
+        note("warning: typical_acceptance is LOSSY: the text does not follow the model's distribution")
     request: Prompt = [{"role": "user", "content": text}] if chat else text
     start = time.perf_counter()
     with naming_params(params):
@@ -119,6 +130,13 @@ def generate(
         json,
         {
             **values[0],
+            "model": model,
+            "heads": heads,
+            "draft_model": draft_model,
+            "dtype": str(loaded.trunk.dtype).removeprefix("torch."),
+            "prompt": text,
+            "chat": chat,
+            "sampling": settings(sampling),
             "drafter": engine.drafter.kind if engine.drafter and used else None,
             "depth": used,
             "num_nodes": nodes or 0,
@@ -128,3 +146,12 @@ def generate(
             **({"completions": values} if len(values) > 1 else {}),
         },
     )
+
+
+def _standard_input() -> str:
+    try:
+        text = sys.stdin.read()
+        text.encode()
+    except UnicodeError as error:
+        raise UsageError("PROMPT: standard input is no text in UTF-8; convert it first") from error
+    return text

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from foretell.cli.options import Json
-from foretell.cli.output import check_json_target, results, write_json
+from foretell.cli.output import results, write_json
+from foretell.cli.targets import check_json_target
 
 _SHOWN_NAMES = 4
 _SHOWN_FIGURES = ("agreement", "overlap", "chained")
@@ -27,7 +28,7 @@ def inspect(
 
         foretell inspect adapters/smollm2-135m-instruct
     """
-    check_json_target(json)
+    check_json_target(json, [path])
     from foretell.checkpoints.inspect import inspect_checkpoint
 
     found = inspect_checkpoint(path).as_dict()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +20,10 @@ if TYPE_CHECKING:
     from foretell.decoding.drafter_config import DrafterConfig
     from foretell.models.heads import Heads
     from foretell.models.mtp_model import MTPModel
+
+
+_TYPED = {"num_nodes": "--nodes", "max_batch": "--batch", "draft_model": "--draft-model", "max_tokens": "--max-tokens"}
+"""Options that have another name in Python."""
 
 
 def check_model(
@@ -79,10 +84,8 @@ def load_drafter(
         return None
     kind = drafter or "model"
     small = None if draft_model is None else load_model(draft_model, None, dtype)
-    try:
+    with naming_option("--drafter" if small is None else "--draft-model"):
         return DrafterConfig.resolve(DrafterConfig(kind, small), model)
-    except UsageError as error:
-        raise UsageError(f"{'--drafter' if small is None else '--draft-model'}: {error}") from error
 
 
 def torch_dtype(name: DtypeName) -> torch.dtype:
@@ -123,11 +126,19 @@ def check_depths(
 
 @contextmanager
 def naming_option(option: str) -> Iterator[None]:
-    """A UsageError from below gets the name of the option that led to it."""
+    """A UsageError from below gets the name of the option that led to it, and speaks of options as they are typed."""
     try:
         yield
     except UsageError as error:
-        raise UsageError(f"{option}: {error}") from error
+        raise UsageError(f"{option}: {as_typed(str(error))}") from error
+
+
+def as_typed(message: str) -> str:
+    """A message of the library with options as they are typed."""
+    text = re.sub(r"\bnum_nodes (\d+)", r"\1 nodes", message)
+    for name, typed in _TYPED.items():
+        text = re.sub(rf"\b{name}\b", typed, text)
+    return text
 
 
 def default_depths(model: MTPModel, deepest: int, first: int = 0, drafter: DrafterConfig | None = None) -> list[int]:

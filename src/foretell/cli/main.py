@@ -12,13 +12,14 @@ import traceback
 import warnings
 from collections.abc import Callable, Sequence
 
-from cyclopts import App, CycloptsError, UnknownOptionError, UnusedCliTokensError
+from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from foretell.cli.bench import bench
 from foretell.cli.demo import demo
 from foretell.cli.distill import distill
 from foretell.cli.generate import generate
 from foretell.cli.inspect import inspect
+from foretell.cli.loading import as_typed
 from foretell.cli.params import params_hint
 from foretell.cli.probe import probe
 from foretell.cli.train import train
@@ -60,6 +61,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command line and return its exit code."""
     debug, tokens = _take_debug(list(sys.argv[1:] if argv is None else argv))
     _quiet_libraries()
+    for token in tokens:
+        if not _is_text(token):
+            message = f"{ascii(token)} is no text in UTF-8; give UTF-8, and rename a file whose name is none"
+            return _fail(message, UsageError.exit_code, debug)
     try:
         result = app(tokens)
         sys.stdout.flush()
@@ -67,7 +72,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except CycloptsError as error:
         return _fail(_usage_text(error), UsageError.exit_code, debug)
     except SamplingError as error:
-        return _fail(f"--{error.field.replace('_', '-')}: {error.message}", error.exit_code, debug)
+        return _fail(f"--{error.field.replace('_', '-')}: {as_typed(error.message)}", error.exit_code, debug)
     except ForetellError as error:
         if os.environ.get("RANK", "0") != "0":  # under torchrun every process finds the same: the first one says it
             return error.exit_code
@@ -87,9 +92,28 @@ def _usage_text(error: CycloptsError) -> str:
     error.verbose = False
     if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
         return f'"{error.unused_tokens[0]}" is one argument too many; put a text with spaces in quotes'
+    if isinstance(error, MissingArgumentError) and error.argument is not None:
+        return _missing_text(error.keyword, error.argument.name, error.command_chain or ())
     if isinstance(error, UnknownOptionError) and (hint := params_hint(error)):
         return hint
     return str(error)
+
+
+def _missing_text(keyword: str | None, name: str, chain: Sequence[str]) -> str:
+    command = next((command for command in _COMMANDS if [command.__name__] == list(chain)), None)
+    if keyword is not None or command is None:
+        return f"{keyword or name} needs a value; foretell {' '.join([*chain, '--help'])} says which"
+    examples = [line.strip() for line in (command.__doc__ or "").partition("Try:")[2].splitlines() if line.strip()]
+    example = next((line for line in examples if line.startswith(f"foretell {command.__name__} ")), examples[0])
+    return f"{name} is missing; for example: {example}"
+
+
+def _is_text(token: str) -> bool:
+    try:
+        token.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _take_debug(tokens: list[str]) -> tuple[bool, list[str]]:

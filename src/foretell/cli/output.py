@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.errors import UsageError
+from foretell.cli.targets import MARK, check_json_target
+from foretell.errors import ForetellError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -37,45 +40,33 @@ def progress() -> Progress:
     return ProgressOrNotes()
 
 
-def check_json_target(path: Path | None) -> None:
-    """Raise UsageError, before any work, where ``--json`` cannot be written or would destroy a file of another kind."""
+def counted(number: int, noun: str) -> str:
+    """``1 thread``, ``1,200 threads``."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
+
+
+def write_json(path: Path | None, data: Mapping[str, Any]) -> None:
+    """Write a report in one move, so that a reader never sees half a file; nothing without a path.
+
+    It is marked as ours, so that the next one may take its place. Raises ForetellError where it cannot be written.
+    """
     if path is None:
         return
-    try:
-        if path.is_dir():
-            raise UsageError(f"--json: {path} is a folder; give the name of a file in it")
-        _check_folder(path)
-        if path.exists() and path.stat().st_size and json.loads(path.read_bytes()) is None:
-            raise ValueError
-    except ValueError as error:
-        raise UsageError(
-            f"--json: {path} exists and is no JSON file; it is left as it is, give another name"
-        ) from error
-    except OSError as error:  # a name too long, a folder that may not be entered, ...
-        raise UsageError(f"--json: {path} cannot be written ({error.strerror}); give another name") from error
+    from foretell.analysis.environment import package_version
 
-
-def _check_folder(path: Path) -> None:
-    """The nearest parent that exists must take a new file: the folders below it are made when the file is."""
-    folder = path.absolute().parent
-    while not folder.exists() and folder != folder.parent:
-        folder = folder.parent
-    if not folder.is_dir():
-        raise UsageError(f"--json: {path} cannot be written, {folder} is no folder; give another name")
-    if not os.access(folder, os.W_OK | os.X_OK):
-        raise UsageError(f"--json: {path} cannot be written, {folder} is not writable; give another name")
-
-
-def write_json(path: Path | None, data: Any) -> None:
-    """Write ``data`` in one move, so that a reader never sees half a file; nothing without a path."""
-    if path is None:
-        return
     check_json_target(path)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{os.getpid()}.partial")  # no longer than ``path`` may be
+    target = path.resolve()
+    partial = target.with_name(f".{os.getpid()}.partial")  # no longer than ``path`` may be
+    text = json.dumps({MARK: package_version("foretell"), **data}, indent=2, ensure_ascii=False)
     try:
-        partial.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        partial.replace(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text(f"{text}\n", encoding="utf-8")
+        partial.replace(target)
+    except OSError as error:
+        raise ForetellError(
+            f"--json: {path} cannot be written ({error.strerror}); make room, or name another"
+        ) from error
     finally:
-        partial.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            partial.unlink(missing_ok=True)
     note(f"written: {path}")

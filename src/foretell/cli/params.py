@@ -12,6 +12,7 @@ from typing import Annotated, Any, get_args, get_type_hints
 
 from cyclopts import Parameter, UnknownOptionError
 
+from foretell.cli.loading import as_typed
 from foretell.config import SamplingParams
 from foretell.errors import SamplingError, UsageError
 
@@ -51,6 +52,18 @@ def build_params(pairs: Sequence[str] | None, **options: Any) -> SamplingParams:
         return SamplingParams(**{**options, **given})
 
 
+def idle_at_0(params: SamplingParams) -> str | None:
+    """A hint at what greedy decoding has no use for; None where everything that was given matters."""
+    names = {"seed": None, "top_k": 0, "top_p": 1.0, "min_p": 0.0}
+    idle = [f"--{name.replace('_', '-')}" for name, off in names.items() if getattr(params, name) != off]
+    if not params.greedy or not idle:
+        return None
+    return (
+        f"hint: at temperature 0 the likeliest token is taken, so {' and '.join(idle)} changes nothing; give "
+        "--temperature above 0 to sample"
+    )
+
+
 @contextmanager
 def naming_params(pairs: Sequence[str] | None) -> Iterator[None]:
     """A SamplingError about a field that ``pairs`` set becomes a UsageError that names ``--params``."""
@@ -58,7 +71,7 @@ def naming_params(pairs: Sequence[str] | None) -> Iterator[None]:
         yield
     except SamplingError as error:
         if error.field in [_split(pair)[0] for pair in pairs or ()]:
-            raise UsageError(f"--params {error.field}: {error.message}") from error
+            raise UsageError(f"--params {error.field}: {as_typed(error.message)}") from error
         raise
 
 
@@ -90,6 +103,8 @@ def _split(pair: str) -> tuple[str, str | None]:
 
 
 def _what_is_wrong(pair: str, name: str) -> str:
+    if "=" not in pair and name not in _NAMES:
+        return f'"{pair}" is not allowed; give NAME=VALUE, such as repetition_penalty=1.3'
     if name in _NAMES:
         return f'"{pair}" has no value; give {name}=VALUE'
     near = get_close_matches(name, _NAMES, n=1)

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from foretell.cli.loading import check_model, load_model
-from foretell.cli.options import Dtype, Heads, Json, Model
-from foretell.cli.output import check_json_target, progress, results, write_json
+from foretell.cli.options import Dtype, Heads, Json, Model, integer
+from foretell.cli.output import progress, results, write_json
+from foretell.cli.targets import check_json_target
 from foretell.errors import DataError, UsageError
 
 if TYPE_CHECKING:
@@ -31,9 +31,7 @@ def probe(
         ),
     ],
     heads: Heads = None,
-    max_records: Annotated[
-        int, Parameter(validator=Number(gte=0), help="Take only the first so many records, 0 = all.")
-    ] = 200,
+    max_records: Annotated[int, integer("Take only the first so many records, 0 = all.", 0)] = 200,
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> None:
@@ -47,7 +45,7 @@ def probe(
         foretell distill demo prompts/chat.jsonl data/held-out.jsonl
         foretell probe demo --heads adapters/smollm2-135m-instruct --data data/held-out.jsonl
     """
-    check_json_target(json)
+    check_json_target(json, [model, *data])
     records = _read(data)[: max_records or None]
     check_model(model, heads)
 

@@ -20,18 +20,24 @@ def check_prompts(files: Sequence[Path]) -> None:
 
 
 def load_prompts(model: MTPModel, files: Sequence[Path], num_prompts: int | None) -> list[BenchPrompt]:
-    """The first ``num_prompts`` records of every file, encoded; the domain is the record's own or the file's name."""
+    """The first ``num_prompts`` records of every file, encoded; the domain is the record's own or the file's name.
+
+    Raises DataError, naming file and line, for a prompt that the model cannot take.
+    """
     from foretell.analysis.texts import BenchPrompt
     from foretell.decoding.engine import Engine
-    from foretell.training.jsonl import read_prompts
+    from foretell.errors import ContextLengthError, DataError, UsageError
+    from foretell.training.jsonl import numbered_prompts
 
     engine = Engine(model)
     prompts = []
     for file in files:
-        for record in read_prompts(file)[:num_prompts]:
+        for line, record in numbered_prompts(file)[:num_prompts]:
             messages = record.get("messages")
             text = messages[-1]["content"] if messages else record["prompt"]
-            prompts.append(
-                BenchPrompt(str(record.get("domain") or file.stem), engine.encode(messages or record["prompt"]), text)
-            )
+            try:
+                token_ids = engine.encode(messages or record["prompt"])
+            except (ContextLengthError, UsageError) as error:
+                raise DataError(str(error), file, line) from error
+            prompts.append(BenchPrompt(str(record.get("domain") or file.stem), token_ids, text))
     return prompts

@@ -12,7 +12,8 @@ from cyclopts import Parameter
 
 from foretell.cli.loading import check_model
 from foretell.cli.options import Json, switch
-from foretell.cli.output import check_json_target, note, progress, results, write_json
+from foretell.cli.output import note, progress, results, write_json
+from foretell.cli.targets import check_json_target
 
 
 def train(
@@ -34,12 +35,13 @@ def train(
         foretell train recipes/smollm2-135m-instruct.toml --overwrite
         foretell train recipes/bytes-8.toml
     """
-    check_json_target(json)
+    check_json_target(json, [recipe])
     from foretell.cli.probe import print_depths
     from foretell.training.recipe import NATIVE
     from foretell.training.recipe_file import load_recipe
 
     loaded = load_recipe(recipe)
+    check_json_target(json, [Path(loaded.run_dir) / name for name in ("recipe.json", "metrics.jsonl")])
     if loaded.trunk:
         check_model(loaded.trunk, None if loaded.init_from in ("", NATIVE) else loaded.init_from)
 

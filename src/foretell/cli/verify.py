@@ -5,43 +5,32 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
-from foretell.cli.assets import prompt_files
-from foretell.cli.depths import check_draft
-from foretell.cli.loading import check_depths, check_model, default_depths, load_drafter, load_model
 from foretell.cli.options import (
-    DepthChoice,
+    MAX_ROWS,
     Depths,
     Drafter,
     DraftModel,
-    Dtype,
+    DtypeName,
     Exact,
     Heads,
     Json,
-    MaxTokens,
     Nodes,
     NumPrompts,
     Prompts,
-    parse_depths,
+    integer,
     switch,
 )
-from foretell.cli.output import check_json_target, note, progress, results, write_json
-from foretell.cli.prompts import check_prompts, load_prompts
+from foretell.cli.output import note, progress, results, write_json
+from foretell.cli.targets import check_json_target
+from foretell.cli.verify_greedy import check_greedy
 from foretell.cli.verify_report import print_equality, print_law
 from foretell.errors import UsageError
 from foretell.threads import BUSY, share_busy_cores
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from foretell.analysis.law import LawResult
-    from foretell.analysis.lossless import EqualityReport
     from foretell.config import DrafterKind
-    from foretell.decoding.drafter_config import DrafterConfig
-    from foretell.models.mtp_model import MTPModel
-
-_DEEPEST = 4
 
 
 def verify(
@@ -60,20 +49,20 @@ def verify(
     exact: Exact = False,
     batch: Annotated[
         int | None,
-        Parameter(
-            validator=Number(gte=2),
-            help="Decode all prompts in so many rows at a time too; each must equal its single run.",
-        ),
+        integer("Decode all prompts in so many rows at a time too; each must equal its single run.", 2, MAX_ROWS),
     ] = None,
-    max_tokens: MaxTokens = 64,
+    max_tokens: Annotated[int | None, integer("Produce at most so many tokens for a prompt. Default: 64.", 1)] = None,
     num_prompts: NumPrompts = None,
-    dtype: Dtype = "float32",
+    dtype: Annotated[
+        DtypeName | None,
+        Parameter(help="Type to compute in; auto = bfloat16 where this CPU is fast in it. Default: float32."),
+    ] = None,
     sampling: Annotated[
         bool, switch("Check the distribution of samples too, on a built-in model where it is known.")
     ] = False,
     samples: Annotated[
-        int, Parameter(validator=Number(gte=100), help="Tokens to sample for each setting that --sampling checks.")
-    ] = 20_000,
+        int | None, integer("Tokens to sample for each setting that --sampling checks. Default: 20000.", 100)
+    ] = None,
     json: Json = None,
 ) -> int:
     """Prove that drafting changes nothing: greedy text token by token, samples in their distribution.
@@ -90,22 +79,46 @@ def verify(
         foretell verify demo --drafter ngram --num-prompts 5 --batch 4
         foretell verify demo --heads adapters/smollm2-135m-instruct --num-prompts 2 --exact
     """
-    check_json_target(json)
+    check_json_target(json, [model, draft_model, *(prompts or ())])
     if model is None and not sampling:
         raise UsageError("MODEL: give a trunk to check greedy equality, or --sampling to check the sampling law")
-    if model is None and (nodes or exact or batch):
-        raise UsageError("MODEL: --nodes, --exact and --batch are about greedy equality; give a trunk to check it on")
+    if samples is not None and not sampling:
+        raise UsageError(f"--samples: {samples} tokens are sampled with --sampling only; give it too, or leave it out")
+    if model is None:
+        _refuse_greedy(
+            heads=heads,
+            draft_model=draft_model,
+            prompts=prompts,
+            depths=depths,
+            nodes=nodes,
+            exact=exact or None,
+            batch=batch,
+            max_tokens=max_tokens,
+            num_prompts=num_prompts,
+            dtype=dtype,
+        )
     console, passed = results(), True
     found: dict[str, Any] = {}
     if model is not None:
-        report = _equality(
-            model, heads, drafter, draft_model, prompts, depths, nodes, exact, batch, max_tokens, num_prompts, dtype
+        report = check_greedy(
+            model,
+            heads,
+            drafter,
+            draft_model,
+            prompts,
+            depths,
+            nodes,
+            exact,
+            batch,
+            max_tokens or 64,
+            num_prompts,
+            dtype or "float32",
         )
         print_equality(console, report)
         found["greedy"] = report.as_dict()
         passed = report.passed
     if sampling:
-        laws = _law(samples, drafter or ("heads" if draft_model is None else "model"))
+        laws = _law(samples or 20_000, drafter or ("heads" if draft_model is None else "model"))
         print_law(console, laws)
         found["sampling"] = [law.as_dict() for law in laws]
         passed = passed and all(law.passed for law in laws)
@@ -114,64 +127,13 @@ def verify(
     return 0 if passed else 1
 
 
-def _equality(
-    model: str,
-    heads: str | None,
-    drafter: DrafterKind | None,
-    draft_model: str | None,
-    prompts: list[Path] | None,
-    depths: str | None,
-    nodes: int | None,
-    exact: bool,
-    batch: int | None,
-    max_tokens: int,
-    num_prompts: int | None,
-    dtype: Any,
-) -> EqualityReport:
-    files = prompt_files(prompts)
-    check_prompts(files)
-    asked = None if depths is None else parse_depths(depths)
-    check_model(model, heads, drafter, draft_model)
-
-    from foretell.analysis.lossless import check_greedy_equality
-
-    loaded = load_model(model, heads, dtype)
-    drafting = load_drafter(loaded, drafter, draft_model, dtype)
-    if loaded.heads is None and drafting is None:
+def _refuse_greedy(**options: Any) -> None:
+    """Raise UsageError for options that the check of samples has no use for: its model is built in."""
+    if given := [f"--{name.replace('_', '-')}" for name, value in options.items() if value is not None]:
         raise UsageError(
-            f"{model} has no heads, so there is nothing to verify; --heads names an adapter folder, --drafter ngram "
-            "needs none"
+            f"MODEL: {', '.join(given)} {'is' if len(given) == 1 else 'are'} for the check of greedy text; give a "
+            f"trunk for it, or leave {'it' if len(given) == 1 else 'them'} out"
         )
-    run_depths = _depths(loaded, asked, nodes, drafting)
-    check_depths(loaded, run_depths, drafter=drafting)
-    for depth in run_depths:
-        check_draft(loaded, depth, nodes, exact, drafting)
-    taken = load_prompts(loaded, files, num_prompts)
-    with progress() as bar:
-        task = bar.add_task("prompts compared", total=len(taken))
-        return check_greedy_equality(
-            loaded,
-            taken,
-            run_depths,
-            max_tokens,
-            drafter=drafting,
-            on_progress=lambda done, total: bar.update(task, completed=done),
-            num_nodes=nodes or 0,
-            exact=exact,
-            batch=batch,
-        )
-
-
-def _depths(
-    model: MTPModel, asked: list[DepthChoice] | None, nodes: int | None, drafter: DrafterConfig | None
-) -> list[DepthChoice]:
-    """The depths to compare with plain decoding; by default 1 to 4, below the number of nodes where that is given."""
-    if asked is None:
-        deepest = _DEEPEST if nodes is None else min(_DEEPEST, nodes - 1)
-        return [*default_depths(model, deepest, first=1, drafter=drafter)]
-    if not (drafted := [depth for depth in asked if depth]):
-        raise UsageError("--depths: give a depth above 0 to compare with plain decoding")
-    return drafted
 
 
 def _law(num_samples: int, drafter: DrafterKind) -> list[LawResult]:

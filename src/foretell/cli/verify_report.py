@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from foretell.cli.output import counted
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -18,7 +20,7 @@ def print_equality(console: Console, report: EqualityReport) -> None:
     drafts = f"depths {depths}" + (f", trees of {report.num_nodes} nodes" if report.num_nodes else "")
     lines = [
         f"greedy{', exact' if report.exact else ''}: {num_equal} of {report.num_texts} texts equal to depth 0 "
-        f"({report.num_prompts} prompts, {report.num_tokens:,} tokens, {drafts}; "
+        f"({counted(report.num_prompts, 'prompt')}, {counted(report.num_tokens, 'token')}, {drafts}; "
         f"{report.num_accepted_tokens:,} drafted tokens accepted)",
         *map(_describe, report.differences),
     ]
