@@ -11,6 +11,7 @@ import argparse
 import json
 import statistics
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -29,7 +30,7 @@ def main() -> None:
     options = parser.parse_args()
     model = foretell.load("demo", heads=options.heads, dtype=torch.bfloat16)
     prompts = [
-        json.loads(line)["messages"]
+        _prompt(json.loads(line))
         for domain in ("chat", "code", "structured")
         for line in Path(f"prompts/{domain}.jsonl").read_text().splitlines()[: options.num_prompts]
     ]
@@ -49,6 +50,10 @@ def main() -> None:
             ratios = [a / b for a, b in zip(rates[depth, True], rates[depth, False], strict=True)]
             spread = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})"
             print(f"batch {batch}, depth {depth}: {spread}")
+
+
+def _prompt(record: dict[str, Any]) -> Any:
+    return record.get("messages") or record["prompt"]
 
 
 if __name__ == "__main__":

@@ -68,7 +68,9 @@ def test_systems_take_turns_on_groups_and_texts_are_those_of_single_runs(
 def test_summaries_of_groups() -> None:
     report = run_batch_bench(right(), PROMPTS, 2, [3, "auto"], 13, repeats=2, nodes=[4])
     runs = {(r.domain, r.setting.label): r for r in report.runs}
-    assert list(runs) == [(d, s) for d in ("all", "a", "b") for s in ("0", "3", "4", "3, 4 nodes", "auto")]
+    assert list(runs) == [
+        (d, s) for d in ("all", "a", "b") for s in ("0", "3", "4", "3, 4 nodes", "auto", "auto, 4 nodes")
+    ]
     drafted = runs["all", "3"]
     assert (drafted.batch, drafted.mode, drafted.num_prompts, drafted.num_output_tokens) == (
         2,
@@ -217,6 +219,7 @@ def test_settings(model: MTPModel) -> None:
         return [s.label for s in settings_of(model, *args, None)]
 
     assert labels([2, "auto", 1], []) == ["0", "1", "2", "auto"]
+    assert labels([1, "auto"], [2, 8])[-3:] == ["auto", "auto, 2 nodes", "auto, 8 nodes"]
     assert labels([1, 3], [2, 8]) == ["0", "1", "2", "3", "8", "1, 2 nodes", "1, 8 nodes", "3, 8 nodes"]
     trunk = model.trunk
     two = MTPModel(trunk, random_heads(trunk, unrolled=False, num_modules=2, num_depths=2))

@@ -40,7 +40,8 @@ def test_groups_trees_and_the_policy() -> None:
         for group, scale, domain in ((0, 1.0, "chat"), (1, 2.0, "code"))
         for record in (
             grouped("auto", group, scale * (4.0 if group == 0 else 8.0), domain=domain),
-            grouped(2, group, scale * 4.0, num_nodes=3, domain=domain),
+            grouped("auto", group, scale * 4.0, num_nodes=3, domain=domain),
+            grouped(2, group, scale * 2.0, num_nodes=3, domain=domain),
             grouped(1, group, scale * 5.0, domain=domain),
             grouped(2, group, scale * 4.0, domain=domain),
             grouped(4, group, scale * 8.0, domain=domain),
@@ -48,15 +49,25 @@ def test_groups_trees_and_the_policy() -> None:
         )
     ]
     runs = {(r.domain, r.setting.label): r for r in summarise(records, "float32", "heads", batch=2)}
-    assert [label for domain, label in runs if domain == "all"] == ["0", "1", "2", "4", "2, 3 nodes", "auto"]
-    two, tree, auto = (runs["all", label] for label in ("2", "2, 3 nodes", "auto"))
+    assert [label for domain, label in runs if domain == "all"] == [
+        "0",
+        "1",
+        "2",
+        "4",
+        "2, 3 nodes",
+        "auto",
+        "auto, 3 nodes",
+    ]
+    two, tree, auto, branching = (runs["all", label] for label in ("2", "2, 3 nodes", "auto", "auto, 3 nodes"))
     assert two.speedup == Spread(2.0, 2.0, 2.0) and two.decode_tokens_per_s == Spread(
         1.875, pytest.approx(1.375), pytest.approx(2.375)
     )
     assert two.request_tokens_per_s is not None and two.request_tokens_per_s.median == pytest.approx(1.25)
     assert (two.batch, two.mode, two.num_prompts, two.num_output_tokens) == (2, "end-to-end", 4, 20)
     assert two.time_share == pytest.approx({"draft": 0, "verify": 10 / 12, "other": 0, "prefill": 2 / 12})
-    assert tree.speedup_over_chain == Spread(1.0, 1.0, 1.0)  # over 2, not over 4: that drafts more
+    assert tree.speedup_over_chain == Spread(2.0, 2.0, 2.0)  # over 2, not over 4: that drafts more
+    assert branching.speedup_over_best_fixed == Spread(0.5, 0.5, 0.5)  # the tree; chains alone are not its measure
+    assert branching.speedup_over_chain is None
     assert (tree.num_nodes, tree.depth) == (3, 2) and two.num_nodes == 0
     best = auto.speedup_over_best_fixed
     assert best is not None and best.median == pytest.approx(0.75)

@@ -109,7 +109,8 @@ def test_many_requests_at_a_time_with_policy_and_trees(run: Any, folders: Path, 
     assert ran.code == 0
     data = json.loads(out.read_text())
     assert all(set(r) >= RUN_FIELDS for r in data["runs"])
-    ours = [("foretell", 0, 0), ("foretell", 2, 0), ("foretell", 3, 0), ("foretell", 2, 3), ("foretell", "auto", 0)]
+    ours = [("foretell", 0, 0), ("foretell", 2, 0), ("foretell", 3, 0), ("foretell", 2, 3)]
+    ours += [("foretell", "auto", 0), ("foretell", "auto", 3)]
     keys = {b: [(r["system"], r["depth"], r["num_nodes"]) for r in data["runs"] if r["batch"] == b] for b in (1, 2)}
     assert keys[1] == [*ours, ("transformers", 0, 0)] * 3  # all, letters, code
     assert keys[2] == [*ours, ("transformers", 0, 0), ("transformers generate_batch", 0, 0)]  # too few for a domain

@@ -19,7 +19,10 @@ READ = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
 SMALLER = {
     "demo": {"--max-tokens": "4", "--num-prompts": "1"},
     "bench": {"--max-tokens": "4", "--num-prompts": "1", "--repeats": "1"},
-    "verify": {"--max-tokens": "4", "--num-prompts": "1", },
+    "verify": {
+        "--max-tokens": "4",
+        "--num-prompts": "1",
+    },
 }
 """Added to a command that leaves the option out, to save time."""
 

@@ -67,7 +67,8 @@ def settings_of(
     model: MTPModel, depths: Sequence[Depth], nodes: Sequence[int], drafter: DrafterConfig | None
 ) -> list[Setting]:
     """What is measured: depth 0, every depth as a chain, and for each of ``nodes`` a tree of so many nodes at every
-    depth below it; beside it the chain that drafts as many, or as many as the drafter can.
+    depth below it; beside it the chain that drafts as many, or as many as the drafter can. "auto" is measured with
+    chains alone, and with each of ``nodes`` as its budget.
 
     Raises UsageError where a number of nodes makes no tree.
     """
@@ -85,7 +86,7 @@ def settings_of(
                 f"{max(1, n - 1)} and at least 2 nodes"
             )
     chains |= {n if limit is None else min(n, limit) for n in nodes}
-    auto = [Setting("foretell", "auto")] if "auto" in depths else []
+    auto = [Setting("foretell", "auto", n) for n in (0, *dict.fromkeys(nodes))] if "auto" in depths else []
     return sorted([*[Setting("foretell", depth) for depth in chains], *trees, *auto], key=lambda s: s.order)
 
 

@@ -30,9 +30,14 @@ class Setting:
         return self.system == "foretell" and self.depth == 0
 
     @property
+    def is_fixed(self) -> bool:
+        """True for our own chains and trees of a fixed depth, 0 included."""
+        return self.system == "foretell" and self.depth != "auto"
+
+    @property
     def is_fixed_chain(self) -> bool:
         """True for our own chains of a fixed depth, 0 included."""
-        return self.system == "foretell" and self.depth != "auto" and not self.num_nodes
+        return self.is_fixed and not self.num_nodes
 
     @property
     def order(self) -> tuple[bool, str, bool, bool, int, int]:

@@ -24,9 +24,9 @@ class RunSummary:
     ``decode_tokens_per_s``: of all requests together, in "end-to-end" mode with the reading of prompts in it;
     ``request_tokens_per_s``: of each. ``speedup_over_reference``: over transformers' generate,
     ``speedup_over_generate_batch`` over its generate_batch, ``speedup_over_chain``, for trees, over the chain that
-    drafts as many nodes, or as many as it can, and ``speedup_over_best_fixed``, for "auto", over the chain with the
-    highest ``speedup`` on this domain. ``time_share``: parts of the steps' seconds; "prefill", steps that read prompts
-    too, is a part in "end-to-end" mode.
+    drafts as many nodes, or as many as it can, and ``speedup_over_best_fixed``, for "auto", over the chain, or the
+    tree where it may draft trees, with the highest ``speedup`` on this domain. ``time_share``: parts of the steps'
+    seconds; "prefill", steps that read prompts too, is a part in "end-to-end" mode.
     ``round_cost``: mean seconds of a decode step over depth 0's. ``predicted_speedup`` = mean acceptance length /
     round_cost: what this drafter gains when every step drafts fully; none for "auto", which often does not.
     ``extra_memory_bytes``: the most that it held beyond the trunk, weights, keys and values.
@@ -81,14 +81,17 @@ def summarise(
     return runs
 
 
-def best_run(runs: Sequence[RunSummary], domain: str = ALL) -> RunSummary:
-    """Our chain of a fixed depth with the highest median speed-up on this domain; the shallower one on a tie."""
-    chains = [run for run in runs if run.setting.is_fixed_chain and run.domain == domain]
-    return max(chains, key=lambda run: (run.speedup.median if run.speedup else 1.0, -int(run.depth)))
+def best_run(runs: Sequence[RunSummary], domain: str = ALL, num_nodes: int = 0) -> RunSummary:
+    """Our chain of a fixed depth with the highest median speed-up on this domain; the shallower one on a tie.
+
+    ``num_nodes``: trees of so many nodes count too.
+    """
+    fixed = [run for run in runs if run.domain == domain and run.setting.is_fixed and run.num_nodes in (0, num_nodes)]
+    return max(fixed, key=lambda run: (run.speedup.median if run.speedup else 1.0, -int(run.depth)))
 
 
 def _beside_best_fixed(run: RunSummary, runs: Sequence[RunSummary], records: Sequence[Record[Any]]) -> RunSummary:
-    best = best_run(runs, run.domain).setting
+    best = best_run(runs, run.domain, run.num_nodes).setting
     own, base = ([r for r in records if r.setting == setting] for setting in (run.setting, best))
     return replace(run, speedup_over_best_fixed=Spread.of(ratios(own, base)))
 
@@ -136,7 +139,7 @@ def _summary(
 
 def _chain_beside(setting: Setting, records: Sequence[Record[Any]]) -> Setting | None:
     """For a tree: the deepest chain that was measured and has no more nodes."""
-    if not setting.num_nodes:
+    if not setting.num_nodes or setting.depth == "auto":
         return None
     chains = {r.setting for r in records if r.setting.is_fixed_chain and int(r.depth) <= setting.num_nodes}
     return max(chains, key=lambda chain: int(chain.depth), default=None)

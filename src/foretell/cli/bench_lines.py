@@ -72,15 +72,18 @@ def _speedup(run: RunSummary) -> float:
 
 def _policy(report: BenchReport) -> list[str]:
     """Depth "auto" against depth 0 and against the best fixed one; domains where it loses by name."""
-    policy = [run for run in report.runs if run.depth == "auto"]
-    if not policy:
-        return []
-    best = best_run(report.runs).depth
+    budgets = dict.fromkeys(run.num_nodes for run in report.runs if run.depth == "auto")
+    return [line for num_nodes in budgets for line in _policy_of(report, num_nodes)]
+
+
+def _policy_of(report: BenchReport, num_nodes: int) -> list[str]:
+    policy = [run for run in report.runs if run.depth == "auto" and run.num_nodes == num_nodes]
+    name, best = f"Depth {policy[0].setting.label}", best_run(report.runs, num_nodes=num_nodes).setting.label
     line = (
-        f"Depth auto: {spread(policy[0].speedup, 2, 'x')} of depth 0, "
+        f"{name}: {spread(policy[0].speedup, 2, 'x')} of depth 0, "
         f"{spread(policy[0].speedup_over_best_fixed, 2, 'x')} of the best fixed depth ({best})"
     )
-    if report.cold_start is not None:
+    if report.cold_start is not None and not num_nodes:
         line += (
             f"; cold start ({report.cold_start.name}; not counted): "
             f"{number(report.cold_start.speedup, 2, 'x') or 'n/a'} of depth 0"
@@ -90,7 +93,7 @@ def _policy(report: BenchReport) -> list[str]:
         slow = [run for run in policy if (s := getattr(run, field)) is not None and s.median < _SLOWER]
         if slow:
             where = ", ".join(f"{run.domain} ({getattr(run, field).median:.2f}x)" for run in slow)
-            lines.append(f"Depth auto is more than 5 % slower than {what} on: {where}.")
+            lines.append(f"{name} is more than 5 % slower than {what} on: {where}.")
     return lines
 
 
@@ -99,7 +102,7 @@ def _trees(report: BenchReport) -> list[str]:
         f"Tree of {run.num_nodes} nodes, depth {run.depth}: {spread(run.speedup, 2, 'x')} of depth 0, "
         f"{spread(run.speedup_over_chain, 2, 'x')} of the chain that drafts as many, or as many as it can."
         for run in report.runs
-        if run.domain == ALL and run.num_nodes
+        if run.domain == ALL and run.num_nodes and run.depth != "auto"
     ]
 
 
