@@ -131,7 +131,7 @@ def test_many_requests_at_a_time_with_policy_and_trees(run: Any, folders: Path, 
     for text in ("Depth auto: ", "Tree of 3 nodes, depth 2: ", "A pass over 2 rows and no draft takes "):
         assert text in ran.out
     assert "Text of transformers generate_batch equal to depth 0: 3 of 3" in ran.out
-    assert ran.out.count("Text equal to depth 0: 12 of 12.") == 2
+    assert ran.out.count("Text equal to depth 0: 15 of 15.") == 2
 
 
 def test_a_batch_alone(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
