@@ -34,9 +34,9 @@ def decode(job: dict[str, Any]) -> dict[str, Any]:
         add_noise()
     rows = []
     for temperature, seed in ((0.0, 1), (1.0, 7), (1.0, None)):
-        for depth in (0, 2):
+        for depth, num_nodes in ((0, 0), (2, 0), (2, 5)):
             params = foretell.SamplingParams(max_tokens=12, temperature=temperature, seed=seed)
-            done = foretell.Engine(model, max_batch=2).generate(PROMPTS, params, depth=depth)
+            done = foretell.Engine(model, max_batch=2).generate(PROMPTS, params, depth=depth, num_nodes=num_nodes)
             rows.append([[row.token_ids, row.stats.accepted_per_position] for row in done])
     return {
         "is_part": any(hasattr(p, "full_tensor") for p in model.trunk.parameters()),

@@ -18,8 +18,8 @@ from tests.fixtures import byte_tokenizer, random_heads, tiny_llama
 from tests.parity.native_models import write_model
 
 ROOT = Path(__file__).parents[2]
-GREEDY, SEEDED, UNSEEDED = slice(0, 2), slice(2, 4), slice(4, 6)
-"""Settings of the worker, each at depth 0 and 2."""
+GREEDY, SEEDED, UNSEEDED = slice(0, 3), slice(3, 6), slice(6, 9)
+"""Settings of the worker, each plain, with chains and with trees."""
 
 
 def write_llama(folder: Path, tied: bool = False, **heads: Any) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def tokens(settings: list[Any]) -> list[list[list[int]]]:
 
 @pytest.mark.slow
 def test_two_processes_are_one(tmp_path: Path) -> None:
-    """Greedy and sampled, depth 0 and 2; heads with a draft vocabulary, and native ones of a model of experts.
+    """Greedy and sampled; plain, chains, trees; heads with a draft vocabulary, and native ones of a model of experts.
 
     The last job's second process has logits of its own, which take part in its drafts but never in a decision.
     """
@@ -76,5 +76,6 @@ def test_two_processes_are_one(tmp_path: Path) -> None:
         else:
             assert found["rows"][GREEDY] == alone[GREEDY]
             assert found["rows"][SEEDED] == alone[SEEDED]
-    plain, drafted = first[1]["rows"][GREEDY]
-    assert tokens([plain]) == tokens([drafted]) and sum(row[1][0] for row in drafted) > 0
+    plain, *drafted = first[1]["rows"][GREEDY]
+    for rows in drafted:
+        assert tokens([plain]) == tokens([rows]) and sum(row[1][0] for row in rows) > 0
