@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence as Items
-from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -80,52 +79,65 @@ def _verdicts(rows: list[Sequence], drafts: list[Draft], logits: list[torch.Tens
     for row, draft, logits_NV in zip(rows, drafts, logits, strict=True):
         ruled.append(_ruled(row, draft, logits_NV, finite[start : start + len(logits_NV)]))
         start += len(logits_NV)
-    greedy = [b for b, row in enumerate(rows) if row.params.greedy and row.error is None]
+    greedy = [b for b, row in enumerate(rows) if row.params.greedy]
     best = argmax(torch.cat([ruled[b].logits_NV for b in greedy])).tolist() if greedy else []
     probs = _sampled_probs(rows, [each.logits_NV for each in ruled])
     verdicts, start = [], 0
-    for b, (row, (draft, logits_NV)) in enumerate(zip(rows, ruled, strict=True)):
-        if row.error is not None:
-            verdict = Verdict([], 0, False)
-        elif row.params.greedy:
-            verdict = verify_greedy(draft, best[start : start + len(logits_NV)])
-            start += len(logits_NV)
+    for b, (row, draft) in enumerate(zip(rows, drafts, strict=True)):
+        if row.params.greedy:
+            verdict = verify_greedy(draft, best[start : start + 1 + len(draft)])
+            start += 1 + len(draft)
         elif row.params.typical_acceptance is not None:
             verdict = verify_typical(draft, probs[b], row.params.typical_acceptance, row.generator)
         else:
             verdict = verify_sampled(draft, probs[b], row.generator)
-        verdicts.append(verdict if draft is drafts[b] else replace(verdict, all_accepted=False))
+        if error := ruled[b].error_on([-1, *verdict.path]):
+            row.fail(error)
+        verdicts.append(verdict)
     return verdicts
 
 
 class _Ruled(NamedTuple):
-    """What of a draft is judged, and the logits (N, V) of the root and its nodes that decide."""
+    """The logits (N, V) of root and drafted nodes that decide, and what went wrong at which node (-1: the root).
 
-    draft: Draft
+    A node that went wrong has logits that mean nothing. They matter only where the text gets there: plain decoding
+    would then get there too, and fail. Dropping the draft instead would change the law of what is sampled, because it
+    depends on what was drafted.
+    """
+
     logits_NV: torch.Tensor
+    errors: dict[int, BaseException]
+
+    def error_on(self, nodes: Items[int]) -> BaseException | None:
+        """The first error of a node whose logits decided."""
+        return next((self.errors[node] for node in nodes if node in self.errors), None)
 
 
 def _ruled(row: Sequence, draft: Draft, logits_NV: torch.Tensor, finite_N: list[bool]) -> _Ruled:
-    """The draft and what the row's rules (penalties, bans, grammar) make of the logits after every drafted path.
-
-    Where that fails the root alone is judged: plain decoding might never come to the path it failed on. Where it fails
-    for the root too, this row ends, and no other.
-    """
-    try:
-        if not all(finite_N):
-            raise ForetellError("the model's logits are not finite, so no token can be chosen; try --dtype float32")
-        return _Ruled(draft, _apply_rules(row, draft, logits_NV))
-    except (Exception, SystemExit) as error:  # the request's own code may raise anything
-        if len(draft):
-            return _ruled(row, Draft(), logits_NV[:1], finite_N[:1])
-        row.fail(error)
-        return _Ruled(draft, logits_NV)
+    """What the row's rules (penalties, bans, grammar) make of the logits after every drafted path."""
+    prefixes = [draft.prefix(node) for node in range(-1, len(draft))] if row.rules.active else []
+    if all(finite_N):
+        try:
+            return _Ruled(row.rules.apply(logits_NV, row.token_ids, prefixes) if prefixes else logits_NV, {})
+        except (Exception, SystemExit):  # the request's own code may raise anything
+            pass
+    return _ruled_one_by_one(row, prefixes, logits_NV.float(), finite_N)
 
 
-def _apply_rules(row: Sequence, draft: Draft, logits_NV: torch.Tensor) -> torch.Tensor:
-    if not row.rules.active:
-        return logits_NV
-    return row.rules.apply(logits_NV, row.token_ids, [draft.prefix(node) for node in range(-1, len(draft))])
+def _ruled_one_by_one(
+    row: Sequence, prefixes: list[list[int]], logits_NV: torch.Tensor, finite_N: list[bool]
+) -> _Ruled:
+    ruled = torch.zeros_like(logits_NV)
+    errors: dict[int, BaseException] = {}
+    for n, is_finite in enumerate(finite_N):
+        own_1V = logits_NV[n : n + 1]
+        try:
+            if not is_finite:
+                raise ForetellError("the model's logits are not finite, so no token can be chosen; try --dtype float32")
+            ruled[n] = row.rules.apply(own_1V, row.token_ids, prefixes[n : n + 1])[0] if prefixes else own_1V[0]
+        except (Exception, SystemExit) as error:
+            errors[n - 1] = error
+    return _Ruled(ruled, errors)
 
 
 def _sampled_probs(rows: list[Sequence], logits: list[torch.Tensor]) -> dict[int, torch.Tensor]:
@@ -133,7 +145,7 @@ def _sampled_probs(rows: list[Sequence], logits: list[torch.Tensor]) -> dict[int
     alike: dict[tuple[float, ...], list[int]] = {}
     for b, row in enumerate(rows):
         params = row.params
-        if not params.greedy and row.error is None:
+        if not params.greedy:
             alike.setdefault((params.temperature, params.top_k, params.top_p, params.min_p), []).append(b)
     probs: dict[int, torch.Tensor] = {}
     for members in alike.values():
