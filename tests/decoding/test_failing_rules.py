@@ -14,6 +14,7 @@ from foretell.errors import ForetellError, SamplingError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from tests.fixtures import (
+    EOS,
     byte_tokenizer,
     dist_heads,
     dist_trunk,
@@ -45,7 +46,7 @@ def raise_it(scores: torch.Tensor) -> torch.Tensor:
         ({"logits_processors": (late(lambda s: s * torch.nan),)}, "logits_processors: returned NaN"),
         ({"logits_processors": (late(lambda s: s + torch.inf),)}, "logits_processors: returned NaN"),
         ({"logits_processors": (late(lambda s: s * torch.nan),), "regex": "[a-z]{30}"}, "logits_processors: returned"),
-        ({"bad_words": [[i] for i in range(260)], "min_tokens": 5}, "bad_words: leave no token that may follow"),
+        ({"bad_words": [[i] for i in range(260)], "min_tokens": 5}, "bad_words: no token is left that may follow"),
     ],
     ids=["raises", "nothing left", "nan", "infinite", "nan beside a grammar", "all banned"],
 )
@@ -88,6 +89,28 @@ def test_a_rule_that_fails_on_a_drafted_path_alone_changes_nothing() -> None:
         assert chain.token_ids == tree.token_ids == said[1:41]
         for done in (chain, tree):
             assert (done.stats.num_accepted_tokens > 0) == (quality == "perfect")
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2, 3])
+@pytest.mark.parametrize("ends", ["eos", "stop string"])
+def test_what_stands_behind_the_end_of_a_text_is_not_asked(ends: str, depth: int) -> None:
+    """Drafts go on behind EOS or a stop string, where a processor with a table of states has no answer."""
+    trunk = script_trunk("abcd<eos>" if ends == "eos" else "abcdefghij", max_positions=100)
+    trunk.tokenizer = byte_tokenizer()
+    next_of = dict(zip(encode("abc"), encode("bcd"), strict=True))
+    next_of[encode("d")[0]] = EOS if ends == "eos" else encode("e")[0]
+    if ends != "eos":
+        next_of[encode("e")[0]] = encode("f")[0]
+
+    def follows_a_table(input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        wanted = next_of[int(input_ids[0, -1])]
+        return torch.full_like(scores, -torch.inf).index_fill(1, torch.tensor([wanted]), 0.0)
+
+    params = SamplingParams(max_tokens=20, stop=["de"] if ends != "eos" else None, logits_processors=(follows_a_table,))
+    engine = Engine(MTPModel(trunk, scripted_heads(trunk, "perfect")))
+    [done] = engine.generate([encode("a")], params, depth=depth)
+    assert done.finish_reason == "stop"
+    assert done.token_ids == (encode("bcd<eos>") if ends == "eos" else encode("bcde"))
 
 
 def test_a_rule_that_fails_on_some_drafts_keeps_the_law() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from typing import Any
 
@@ -110,6 +111,74 @@ def test_what_is_no_number_stays_where_it_was() -> None:
         done = engine.generate([good], SamplingParams(max_tokens=12, ignore_eos=True), depth=depth)
         assert [d.token_ids for d in done] == expected
     assert_empty(engine)
+
+
+@pytest.mark.parametrize("max_step_tokens", [16, 512])
+def test_what_is_no_number_is_found_while_a_prompt_is_read(max_step_tokens: int) -> None:
+    """Sliding layers give blocks back before the prompt is read to its end."""
+    trunk = Trunk(tiny_mistral())
+    model, good = MTPModel(trunk, random_heads(trunk)), [3, 4]
+    engine = Engine(model, max_step_tokens=max_step_tokens, reuse_prefixes=False)
+    expected = engine.generate([good], PARAMS, 2)[0].token_ids
+    bad = [*range(100, 110), 70, *range(110, 190)]
+    with torch.no_grad():
+        trunk.model.model.embed_tokens.weight[70] = torch.nan
+    with pytest.raises(ForetellError, match="not finite"):
+        engine.generate([bad], SamplingParams(max_tokens=4, logit_bias={70: -100.0}), depth=2)
+    [row] = engine._sequences(bad, SamplingParams(max_tokens=4), 2, 0)
+    engine._core.add(row)
+    engine._core.advance()
+    engine._core.abort(row)
+    for _ in range(4):
+        assert engine.generate([good], SamplingParams(max_tokens=12, ignore_eos=True), 2)[0].token_ids == expected
+
+
+def test_rows_that_end_in_a_step_that_fails_are_told() -> None:
+    """And what stands in their log-probabilities belongs to their tokens."""
+    engine = Engine(llama(), 2)
+    params = [SamplingParams(max_tokens=n, ignore_eos=True, logprobs=0) for n in (4, 12)]
+    rows = [engine._sequences(prompt, p, 2, 0)[0] for prompt, p in zip(PROMPTS, params, strict=False)]
+    told: list[str | None] = []
+    for row in rows:
+        row.on_step = lambda row: told.append(row.finish_reason)
+        engine._core.add(row)
+    commit, num_failed = rows[1].commit, 0
+
+    def fails_once(*args: Any) -> int:
+        nonlocal num_failed
+        if rows[0].finish_reason and not num_failed:
+            num_failed += 1
+            raise KeyboardInterrupt
+        return commit(*args)
+
+    rows[1].commit = fails_once  # type: ignore[method-assign]
+    while not engine._core.is_idle:
+        with contextlib.suppress(KeyboardInterrupt):
+            engine._core.advance()
+    assert num_failed == 1 and told.count("length") == 2
+    for row, prompt, p in zip(rows, PROMPTS, params, strict=False):
+        [alone] = Engine(engine.model).generate([prompt], p, 2)
+        done = row.completion()
+        assert done.token_ids == alone.token_ids
+        assert [round(e.logprob, 3) for e in done.logprobs or ()] == [round(e.logprob, 3) for e in alone.logprobs or ()]
+
+
+def test_rows_that_have_no_room_are_no_prompts_of_the_step() -> None:
+    """The policy measures and probes beside rows that wait for memory."""
+    engine = Engine(llama(), 4, memory_budget=190_000)
+    seen = []
+    choose = engine._core.depths.policy.choose
+
+    def heard(views: Any, num_other_nodes: int = 0) -> Any:
+        seen.append((len(views), num_other_nodes))
+        return choose(views, num_other_nodes)
+
+    engine._core.depths.policy.choose = heard  # type: ignore[method-assign]
+    params = SamplingParams(max_tokens=60, ignore_eos=True)
+    engine.generate([[i] * 40 for i in range(1, 6)], params, depth="auto")
+    waiting = [others for rows, others in seen if rows < 4]
+    assert engine._core.scheduler.num_preemptions or waiting
+    assert sum(others == 0 for _, others in seen) > 0.8 * len(seen)
 
 
 @pytest.mark.parametrize("num_nodes", [0, 6])

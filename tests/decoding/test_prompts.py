@@ -32,7 +32,7 @@ def test_ids_may_come_as_list_tuple_or_tensor(engine: Engine) -> None:
     [
         ("hello", "list of prompts"),
         ([1, 2, 3], "prompt 0 is 1"),
-        ([[1, "a"]], "prompt 0: "),
+        ([[1, "a"]], "prompt 0 is a list with 'a' in it; "),
         ([[1, 2.5]], "prompt 0: "),
         ([[]], "prompt 0 is empty"),
         ([[999]], "outside the vocabulary of 260"),

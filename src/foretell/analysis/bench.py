@@ -79,7 +79,7 @@ def settings_of(
     if nodes and config is not None and config.kind == "ngram":
         raise UsageError("look-up (ngram) drafts chains; leave the nodes out, or give another drafter")
     for n in nodes:
-        if not any(tree.num_nodes == n for tree in trees):
+        if not any(tree.num_nodes == n for tree in trees) and not ("auto" in depths and n > 1):
             at = ", ".join(map(str, sorted(chains)))
             raise UsageError(
                 f"{n} nodes at depths {at} are no tree, which has more nodes than it is deep; give a depth from 1 to "

@@ -19,7 +19,7 @@ def check_trees(depths: Sequence[DepthChoice], nodes: Sequence[int]) -> None:
     """Raise UsageError, naming the option, for a number of nodes that makes a tree at none of ``depths``."""
     drafted = sorted({depth for depth in depths if depth != "auto" and depth})
     for num_nodes in nodes:
-        if not any(depth < num_nodes for depth in drafted):
+        if not any(depth < num_nodes for depth in drafted) and "auto" not in depths:
             at = f"depths {', '.join(map(str, drafted))}" if drafted else "no fixed depth above 0"
             raise UsageError(
                 f"--nodes: {num_nodes} nodes at {at} are no tree, which has more nodes than it is deep; give --depths "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -145,7 +146,4 @@ def _parse(text: str) -> DepthChoice | None:
 
 
 def _number(text: str) -> int | None:
-    try:
-        return int(text)
-    except ValueError:
-        return None
+    return int(text) if re.fullmatch(r"[+-]?[0-9]+", text) else None

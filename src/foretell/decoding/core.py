@@ -95,7 +95,7 @@ class EngineCore:
         self.scheduler.remove(row)
         if row.finish_reason is None:
             row.finish_reason = "abort"
-            self._tell(row)
+            self._tell_row(row)
 
     @property
     def is_idle(self) -> bool:
@@ -112,7 +112,10 @@ class EngineCore:
         try:
             times = self.step(works)
         except BaseException:  # no row's caches are known to be whole, not those of a drafter that was interrupted
+            for work in works:
+                self._wipe(work.row)
             self.scheduler.restart([work.row for work in works])
+            self._tell(works)
             raise
         (self.prefill_times if is_prefill else self.decode_times).add(times)
         self.depths.observe(works, times)
@@ -120,14 +123,19 @@ class EngineCore:
             if work.row.error is not None:
                 self._wipe(work.row)
             self.scheduler.settle(work)
-        for on_step in self.watchers:
-            on_step(works, times)
-        for work in works:
-            if work.is_judged:
-                self._tell(work.row)
+        try:
+            for on_step in self.watchers:
+                on_step(works, times)
+        finally:
+            self._tell(works)
         return works
 
-    def _tell(self, row: Sequence) -> None:
+    def _tell(self, works: Items[Work]) -> None:
+        for work in works:
+            if work.is_judged or work.row.finish_reason is not None:
+                self._tell_row(work.row)
+
+    def _tell_row(self, row: Sequence) -> None:
         if row.finish_reason is not None:
             self.depths.forget(row)
         if row.on_step:

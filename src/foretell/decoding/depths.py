@@ -37,6 +37,7 @@ class DepthChooser:
 
     def choose(self, rows: list[Sequence], num_other_nodes: int) -> list[Shape]:
         """A shape for every row that decodes; ``num_other_nodes``: of the pass, neither root nor draft."""
+        self._views = {}
         limits = [0 if self.drafter is None else min(row.depth_limit, self.drafter.depth_for(row)) for row in rows]
         views = [_view(row, limit) for row, limit in zip(rows, limits, strict=True)]
         if any(view.fixed is None for view in views):

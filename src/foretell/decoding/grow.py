@@ -84,10 +84,7 @@ class TreeGrower:
     def _ruled(self, logits_FV: torch.Tensor) -> torch.Tensor:
         try:
             return self.row.rules.apply(logits_FV, self.row.token_ids, self.prefixes())
-        except (
-            Exception,
-            SystemExit,
-        ):  # the request's own code, on a path that the text may never take: any draft will do
+        except (Exception, SystemExit):  # the request's own code, on a path that the text may never take
             return logits_FV
 
     def _grow_greedy(self, logits_FV: torch.Tensor, heads: Heads | None) -> None:

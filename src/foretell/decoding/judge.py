@@ -21,6 +21,16 @@ from foretell.models.greedy import argmax
 from foretell.models.trunk import Trunk
 from foretell.types import Draft, Verdict
 
+_NOT_FINITE = "the model's logits are not finite, so no token can be chosen; try --dtype float32"
+
+
+def refuse_not_finite(works: Items[Work], states: Items[torch.Tensor]) -> None:
+    """End rows whose states (n, D) are no numbers, before what they wrote into the cache gets to others."""
+    finite = torch.stack([states_ND.amax() for states_ND in states]).isfinite().tolist()
+    for work, is_finite in zip(works, finite, strict=True):
+        if not is_finite:
+            work.row.fail(ForetellError(_NOT_FINITE))
+
 
 def judge(
     trunk: Trunk,
@@ -91,8 +101,7 @@ def _verdicts(rows: list[Sequence], drafts: list[Draft], logits: list[torch.Tens
             verdict = verify_typical(draft, probs[b], row.params.typical_acceptance, row.generator)
         else:
             verdict = verify_sampled(draft, probs[b], row.generator)
-        if error := ruled[b].error_on([-1, *verdict.path]):
-            row.fail(error)
+        row.node_errors = ruled[b].errors
         verdicts.append(verdict)
     return verdicts
 
@@ -100,17 +109,13 @@ def _verdicts(rows: list[Sequence], drafts: list[Draft], logits: list[torch.Tens
 class _Ruled(NamedTuple):
     """The logits (N, V) of root and drafted nodes that decide, and what went wrong at which node (-1: the root).
 
-    A node that went wrong has logits that mean nothing. They matter only where the text gets there: plain decoding
-    would then get there too, and fail. Dropping the draft instead would change the law of what is sampled, because it
-    depends on what was drafted.
+    A node that went wrong has logits that mean nothing. They matter only where the text needs them: plain decoding
+    would then fail too (see ``Sequence.commit``). Dropping the draft instead would change the law of what is sampled,
+    because it depends on what was drafted.
     """
 
     logits_NV: torch.Tensor
     errors: dict[int, BaseException]
-
-    def error_on(self, nodes: Items[int]) -> BaseException | None:
-        """The first error of a node whose logits decided."""
-        return next((self.errors[node] for node in nodes if node in self.errors), None)
 
 
 def _ruled(row: Sequence, draft: Draft, logits_NV: torch.Tensor, finite_N: list[bool]) -> _Ruled:
@@ -133,7 +138,7 @@ def _ruled_one_by_one(
         own_1V = logits_NV[n : n + 1]
         try:
             if not is_finite:
-                raise ForetellError("the model's logits are not finite, so no token can be chosen; try --dtype float32")
+                raise ForetellError(_NOT_FINITE)
             ruled[n] = row.rules.apply(own_1V, row.token_ids, prefixes[n : n + 1])[0] if prefixes else own_1V[0]
         except (Exception, SystemExit) as error:
             errors[n - 1] = error
@@ -160,4 +165,5 @@ def _note_logprobs(row: Sequence, draft: Draft, verdict: Verdict, logits_NV: tor
         return
     nodes = torch.tensor([0, *[node + 1 for node in verdict.path]], device=logits_NV.device)
     token_ids = [*[draft.token_ids[node] for node in verdict.path], verdict.next_token]
+    del row.logprobs[len(row.token_ids) :]  # of a step that was not finished
     row.logprobs += logprobs_of(logits_NV[nodes], token_ids, row.params.logprobs)

@@ -95,11 +95,6 @@ class _Index:
         return []
 
     @property
-    def caches(self) -> list[KVCache]:
-        """None: it looks at tokens."""
-        return []
-
-    @property
     def num_bytes(self) -> int:
         """Token list, tables, keys and positions, as Python counts them; the ids themselves are shared."""
         integer = sys.getsizeof(2**20)

@@ -45,6 +45,7 @@ class LogitRules:
         self._penalties = Penalties(params, prompt_token_ids, vocab_size)
         self._bad_words = BadWords(params.bad_words, tokenizer, vocab_size, self._eos_token_ids)
         self._processors: list[Callable[..., Any]] = list(params.logits_processors)
+        self._strictest = params.grammar_field or ("bad_words" if params.bad_words else "min_tokens")
         self._grammar = (
             GrammarState(params, tokenizer, vocab_size, self._eos_token_ids) if params.grammar_field else None
         )
@@ -92,7 +93,7 @@ class LogitRules:
         if self._grammar:
             scores = self._keep_to_grammar(self._grammar, scores, unbanned, prefixes)
         if scores is not unbanned and bool(scores.isneginf().all(-1).any()):
-            raise SamplingError("leave no token that may follow; ban fewer", "bad_words")
+            raise SamplingError("no token is left that may follow; allow more", self._strictest)
         return logits_NV if scores is plain else scores
 
     def _ban(self, scores: torch.Tensor, output_token_ids: list[int], prefixes: list[list[int]]) -> torch.Tensor:

@@ -84,11 +84,8 @@ class Scheduler:
     def plan(self, shape_rows: ShapeRows) -> list[Work]:
         """The next step's work, with room reserved for it; empty where nothing waits or runs."""
         decoding = [row for row in self.running if row.num_pending == 1]
-        num_others = sum(row.num_pending for row in self.running if row.num_pending > 1)
-        num_others += sum(
-            len(row) for row, _ in zip(self.waiting, range(self.max_batch - len(self.running)), strict=False)
-        )
-        shapes = shape_rows(decoding, min(num_others, self.max_step_tokens)) if decoding else []
+        num_others = sum(row.num_pending for row in self.running if row.num_pending > 1) + self._num_joining()
+        shapes = shape_rows(decoding, min(num_others, self.max_step_tokens))
         shape_of = dict(zip(decoding, shapes, strict=True))
         works: list[Work] = []
         budget, num_preemptions = self.max_step_tokens, self.num_preemptions
@@ -186,11 +183,25 @@ class Scheduler:
         if self.drafts_for(row) and self.drafter is not None:
             self.drafter.forget(row)
 
+    def _num_joining(self) -> int:
+        """Tokens of the waiting rows that there are places and memory for now."""
+        num_tokens, num_blocks = 0, self.pools[FULL].num_available
+        for row, _ in zip(self.waiting, range(self.max_batch - len(self.running)), strict=False):
+            num_blocks -= -(-(len(row) + self._width) // BLOCK_SIZE)
+            if num_blocks < 0 or self._must_wait_for_leader(row):
+                break
+            num_tokens += len(row)
+        return num_tokens
+
+    def _must_wait_for_leader(self, row: Sequence) -> bool:
+        """Its prompt is being read by another one: by the trunk, or by the drafter, one step later."""
+        leader = row.leader
+        return leader in self.running and (leader.num_pending > 1 or len(leader.token_ids) < 1 + self.drafts_for(row))
+
     def _admit(self, row: Sequence) -> bool:
         """Let a waiting row run if there is room for all its tokens; it starts behind a beginning that is known."""
-        leader = row.leader
-        if leader in self.running and (leader.num_pending > 1 or len(leader.token_ids) < 1 + self.drafts_for(row)):
-            return False  # its prompt is being read by another one: by the trunk, or by the drafter, one step later
+        if self._must_wait_for_leader(row):
+            return False
         known, uids = self._known_beginning(row)
         needed = -(-(len(row) + self._width) // BLOCK_SIZE) - len(known)
         idle = sum(self.pools[FULL].holders(block) == 0 for block in known)

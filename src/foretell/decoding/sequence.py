@@ -46,6 +46,7 @@ class Sequence:
         self.finish_reason: FinishReason | None = None
         self.error: BaseException | None = None
         self.label = ""  # its request class
+        self.node_errors: dict[int, BaseException] = {}  # of this step's root (-1) and drafted nodes
         self.forced: list[int] = []  # tokens that its grammar leaves no choice about, to be drafted now
         self.on_step: Callable[[Sequence], None] | None = None
         self.generator = torch.Generator().manual_seed(secrets.randbits(63) if params.seed is None else params.seed)
@@ -100,12 +101,19 @@ class Sequence:
         return max(0, left - 1)
 
     def commit(self, draft: Draft, verdict: Verdict) -> int:
-        """Take the accepted tokens and the trunk's own; returns how many tokens were taken before the text ended."""
+        """Take the accepted tokens and the trunk's own; returns how many tokens were taken before the text ended.
+
+        It ends with an error where logits are needed that could not be had.
+        """
         self.num_rounds += 1
         last: Origin = "bonus" if verdict.all_accepted and len(draft) else "recovered"
         taken = [(draft.token_ids[node], "accepted") for node in verdict.path]
         num_taken = num_accepted = 0
-        for token_id, origin in [*taken, (verdict.next_token, last)]:
+        deciding = [-1, *verdict.path]  # the node whose logits brought each token
+        for node, (token_id, origin) in zip(deciding, [*taken, (verdict.next_token, last)], strict=True):
+            if node in self.node_errors:
+                self.fail(self.node_errors[node])
+                break
             self.token_ids.append(token_id)
             self.origins.append(origin)  # type: ignore[arg-type]
             num_taken += 1

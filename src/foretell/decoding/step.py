@@ -10,7 +10,7 @@ import torch
 
 from foretell.decoding.cache import KVCache
 from foretell.decoding.drafter import Drafter
-from foretell.decoding.judge import judge
+from foretell.decoding.judge import judge, refuse_not_finite
 from foretell.decoding.passes import PassInput, PassRow
 from foretell.decoding.ranks import share_drafts
 from foretell.decoding.scheduler import Work
@@ -94,6 +94,8 @@ class DecodeStep:
         states = self.trunk.states(
             self.trunk.embed(pass_input.token_ids(nodes)), pass_input.positions_BT, pass_input.masks, cache=self.cache
         )
+        parts = pass_input.split(states.post_BTD)
+        refuse_not_finite(works, [part[: len(p)] for part, p in zip(parts, pending, strict=True)])
         verdicts = judge(self.trunk, works, pending, drafts, pass_input, states, self.width)
         t2 = time.perf_counter()
         rows = zip(works, pending, drafts, verdicts, pass_input.split_states(states), strict=True)
@@ -121,7 +123,7 @@ class DecodeStep:
         if verdict is not None and row.error is None:
             num_taken = row.commit(draft, verdict)
             work.draft, work.num_accepted = draft, min(num_taken, len(verdict.path))
-            path = verdict.path[: num_taken - 1]
+            path = verdict.path[: max(0, num_taken - 1)]
             num_new += len(path)
         if path != list(range(len(path))):
             first = start + num_pending

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -60,7 +61,9 @@ class Worker:
                 return
             self._core.add(row)
             self._listeners[row] = listener
-            if self._thread is None:  # with the lock held: streams are added from several threads
+            if (
+                self._thread is None or not self._thread.is_alive()
+            ):  # with the lock held: streams are added from several threads
                 self._thread = threading.Thread(target=self._run, name="foretell-engine", daemon=True)
                 self._thread.start()
         self._work.set()
@@ -82,11 +85,12 @@ class Worker:
                 self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
-        listeners, self._listeners = self._listeners, {}
-        for row, listener in listeners.items():
-            row.on_step = None
-            self._abort(row)
-            listener.put(error)
+        with self._lock:
+            listeners, self._listeners = self._listeners, {}
+            for row, listener in list(listeners.items()):
+                row.on_step = None
+                self._core.abort(row)
+                listener.put(error)
 
 
 class _Listener:
@@ -104,9 +108,12 @@ class _Listener:
             return
         token_ids = row.token_ids[self._num_sent :]
         self._num_sent = len(row.token_ids)
-        done = row.completion() if row.finish_reason is not None else None
-        self.put(Chunk(token_ids, self._text.take(), row.finish_reason, done))
+        try:
+            done = row.completion() if row.finish_reason is not None else None
+            self.put(Chunk(token_ids, self._text.take(), row.finish_reason, done))
+        except Exception as error:  # the tokenizer's; other rows are told of the same step
+            self.put(error)
 
     def put(self, item: Chunk | BaseException) -> None:
-        if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop has been closed: nobody listens
             self._loop.call_soon_threadsafe(self.queue.put_nowait, item)
