@@ -125,3 +125,15 @@ def test_auto_without_a_drafter_says_so() -> None:
 def test_models_that_cannot_be(options: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         foretell.load(**options)
+
+
+def test_a_watcher_can_be_taken_off(model: MTPModel) -> None:
+    engine, steps = Engine(model), []
+    with pytest.raises(UsageError, match="on_step is 5; give a function"):
+        engine.watch(5)  # type: ignore[arg-type]
+    stop = engine.watch(lambda works, times: steps.append(len(works)))
+    engine.generate([[1, 2]], SamplingParams(max_tokens=3, ignore_eos=True))
+    num_steps = len(steps)
+    stop()
+    engine.generate([[1, 2]], SamplingParams(max_tokens=3, ignore_eos=True))
+    assert len(steps) == num_steps == 3

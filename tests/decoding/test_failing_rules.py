@@ -56,7 +56,7 @@ def test_a_rule_that_fails_ends_its_own_row(rules: dict[str, Any], message: str,
     good = SamplingParams(max_tokens=20, ignore_eos=True, temperature=temperature, seed=1)
     bad = SamplingParams(max_tokens=20, temperature=temperature, seed=2, **rules)
     finished: dict[int, Any] = {}
-    with pytest.raises((SamplingError, ZeroDivisionError), match=message):
+    with pytest.raises((SamplingError, ZeroDivisionError), match=message) as caught:
         engine.generate(
             [[1, 2], [3, 4], [5, 6]],
             [good, bad, good],
@@ -65,6 +65,7 @@ def test_a_rule_that_fails_ends_its_own_row(rules: dict[str, Any], message: str,
             on_finish=lambda index, done: finished.setdefault(index, done),
         )
     assert finished.keys() == {0, 2}
+    assert caught.value.__notes__ == ["Completions that failed: 1; this is the first one's error."]
     for index, prompt in ((0, [1, 2]), (2, [5, 6])):
         assert len(finished[index].token_ids) == 20
         if not temperature:

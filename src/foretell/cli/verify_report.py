@@ -32,6 +32,10 @@ def print_equality(console: Console, report: EqualityReport) -> None:
             f"{rows.num_accepted_alone:,})",
             *map(_describe, rows.differences),
         ]
+    if not report.num_accepted_tokens:
+        lines.append(
+            "note: no drafted token was accepted, so this proves little; give a larger --max-tokens or --num-prompts"
+        )
     for line in lines:
         console.print(line, markup=False, soft_wrap=True)
 

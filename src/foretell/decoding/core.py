@@ -80,8 +80,8 @@ class EngineCore:
         if row.max_length > room:
             raise UsageError(
                 f"a prompt of {len(row.prompt_token_ids)} tokens with max_tokens {row.params.max_tokens} may come to "
-                f"{row.max_length} tokens, and the memory budget holds {max(0, room)}; ask for fewer tokens or give "
-                "the engine a larger memory_budget"
+                f"{row.max_length} tokens, and the memory budget holds {max(0, room)} of them; ask for fewer tokens or "
+                "give the engine a larger memory_budget"
             )
         if row.depth and self.drafter_config is not None and self.step.drafter is None:
             drafter = self.drafter_config.build(self.model, self.pools)

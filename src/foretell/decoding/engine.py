@@ -95,9 +95,11 @@ class Engine:
             with self._lock:
                 for row in rows:
                     self._core.abort(row)  # left over where something was raised
-        if failed := [row for row in rows if row.error is not None]:
-            assert failed[0].error is not None
-            raise failed[0].error
+        if failed := [index for index, row in enumerate(rows) if row.error is not None]:
+            error = rows[failed[0]].error
+            assert error is not None
+            error.add_note(f"Completions that failed: {', '.join(map(str, failed))}; this is the first one's error.")
+            raise error
         return [row.completion() for row in rows]
 
     async def stream(
@@ -125,9 +127,15 @@ class Engine:
         async for chunk in self._worker.stream(row):
             yield chunk
 
-    def watch(self, on_step: OnStep) -> None:
-        """Call ``on_step`` after every step from now on, for measuring."""
+    def watch(self, on_step: OnStep) -> Callable[[], None]:
+        """Call ``on_step`` after every step, for measuring, until the function that is returned is called.
+
+        What it raises reaches whoever runs the step.
+        """
+        if not callable(on_step):
+            raise UsageError(f"on_step is {on_step!r}; give a function of (works, times)")
         self._core.watchers.append(on_step)
+        return lambda: self._core.watchers.remove(on_step)
 
     def check_depth(self, depth: Depth, num_nodes: int = 0) -> None:
         """Raise UsageError where this model cannot draft ``depth`` tokens a step, or a tree of ``num_nodes``."""
