@@ -220,11 +220,12 @@ def test_settings(model: MTPModel) -> None:
 
     assert labels([2, "auto", 1], []) == ["0", "1", "2", "auto"]
     assert labels([1, "auto"], [2, 8])[-3:] == ["auto", "auto, 2 nodes", "auto, 8 nodes"]
+    assert labels([0, "auto"], [4]) == ["0", "4", "auto", "auto, 4 nodes"]
     assert labels([1, 3], [2, 8]) == ["0", "1", "2", "3", "8", "1, 2 nodes", "1, 8 nodes", "3, 8 nodes"]
     trunk = model.trunk
     two = MTPModel(trunk, random_heads(trunk, unrolled=False, num_modules=2, num_depths=2))
     assert [s.label for s in settings_of(two, [1], [4], None)] == ["0", "1", "2", "1, 4 nodes"]
-    for depths, nodes in (([4], [3]), ([0, "auto"], [4]), ([1], [1])):
+    for depths, nodes in (([4], [3]), ([0], [4]), ([1, "auto"], [1])):
         with pytest.raises(UsageError, match="no tree"):
             labels(depths, nodes)
 

@@ -197,7 +197,7 @@ def test_an_error_in_a_step_reaches_every_listener(monkeypatch: pytest.MonkeyPat
 
     with monkeypatch.context() as patch:
         patch.setattr(engine._core, "step", breaks)
-        breaks.drafter = step.drafter  # type: ignore[attr-defined]
+        breaks.drafter, breaks.cache = step.drafter, step.cache  # type: ignore[attr-defined]
         found = run(three())
     assert [str(error) for error in found] == ["the device is gone"] * 3
     assert_all_is_given_back(engine)
