@@ -56,7 +56,10 @@ class Estimates:
 
     def tokens(self, rows: Sequence[RowView], shapes: Sequence[Shape]) -> float:
         """Tokens that a step brings: E[K] of every row."""
-        return len(rows) + sum(self.gain(row, shape) for row, shape in zip(rows, shapes, strict=True))
+        return sum(
+            self.acceptance(shape).expected_tokens(row.label, shape.depth, row.row_id)
+            for row, shape in zip(rows, shapes, strict=True)
+        )
 
     def draft_s(self, shapes: Sequence[Shape]) -> float:
         """Seconds of drafting."""
