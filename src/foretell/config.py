@@ -27,7 +27,9 @@ class HeadsConfig:
     ``hidden_source``: trunk state after ("post") or before ("pre") its final norm, or the one that enters its last
     layer ("below", parallel and medusa). ``concat``: which half of eh_proj's input comes first. ``feedback``: state
     passed to the next depth, after ("normed") or before ("raw") the head's own final norm. ``final_norm``: the heads'
-    "own" or the "trunk"'s. ``own_output``: output matrices of their own (medusa always has them).
+    "own", the "trunk"'s or "none". ``zero_first``: the embedding beside a text's first state counts as zeros.
+    ``block_layer``: the trunk's layer that blocks are built as, -1 = the last one with full attention. ``own_output``:
+    output matrices of their own (medusa always has them).
     ``draft_vocab_size``: rows of the draft vocabulary, 0 = all. ``max_positions``: the head's own window, 0 = the
     trunk's.
     """
@@ -39,12 +41,14 @@ class HeadsConfig:
     hidden_source: Literal["post", "pre", "below"] = "post"
     concat: Literal["embedding_first", "hidden_first"] = "embedding_first"
     feedback: Literal["normed", "raw"] = "normed"
-    final_norm: Literal["own", "trunk"] = "own"
+    final_norm: Literal["own", "trunk", "none"] = "own"
     own_output: bool = False
     draft_vocab_size: int = 0
     max_positions: int = 0
     block: Literal["layer", "linear"] = "layer"
     num_res_blocks: int = 1
+    zero_first: bool = False
+    block_layer: int = -1
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -118,12 +122,12 @@ _ALLOWED = {
     "hidden_source": ("post", "pre", "below"),
     "concat": ("embedding_first", "hidden_first"),
     "feedback": ("normed", "raw"),
-    "final_norm": ("own", "trunk"),
+    "final_norm": ("own", "trunk", "none"),
     "block": ("layer", "linear"),
 }
 _MEANINGLESS = {
     "sequential": ("block", "num_res_blocks"),
-    "parallel": ("concat", "feedback", "num_res_blocks"),
-    "medusa": ("concat", "feedback", "final_norm", "block"),
+    "parallel": ("concat", "feedback", "num_res_blocks", "zero_first"),
+    "medusa": ("concat", "feedback", "final_norm", "block", "zero_first", "block_layer"),
 }
 """Settings that do not apply to a kind: it has no such part."""

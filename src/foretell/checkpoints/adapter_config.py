@@ -18,6 +18,9 @@ CONFIG_FILE = "mtp_config.json"
 TENSOR_FILE = "mtp.safetensors"
 FORMAT_VERSION = 1
 
+_NEUTRAL = ("max_positions", "block", "num_res_blocks", "zero_first", "block_layer", "extra")
+"""Settings whose defaults change nothing; older adapters lack some."""
+
 
 @dataclass(frozen=True)
 class TrunkInfo:
@@ -94,8 +97,7 @@ def _checked(path: Path, part: str, values: Any, kind: type[HeadsConfig] | type[
     """``values`` with every setting that has no neutral default present and of the right type."""
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: no {part!r} object; the file is damaged")
-    neutral = ("max_positions", "block", "num_res_blocks", "extra")  # their defaults change nothing
-    missing = [f.name for f in fields(kind) if f.name not in values and f.name not in neutral]
+    missing = [f.name for f in fields(kind) if f.name not in values and f.name not in _NEUTRAL]
     known = {f.name: f for f in fields(kind)}
     if kind is TrunkInfo:
         values = {name: value for name, value in values.items() if name in known}

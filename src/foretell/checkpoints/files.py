@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import math
+import re
 import shutil
 import uuid
 from collections.abc import Callable, Iterator
@@ -14,6 +16,9 @@ from safetensors import SafetensorError, safe_open
 
 from foretell.errors import CheckpointError
 
+INDEX_FILE = "model.safetensors.index.json"
+"""Which file holds which tensor, in a folder with several."""
+
 
 class CheckpointWarning(UserWarning):
     """A checkpoint that loads, but is not all that it seems."""
@@ -24,6 +29,12 @@ class TensorHeader(NamedTuple):
 
     shape: tuple[int, ...]
     dtype: str
+
+    @property
+    def num_bytes(self) -> int:
+        """Size on disk."""
+        bits = int(re.sub(r"\D*(\d+).*", r"\1", self.dtype) if self.dtype != "BOOL" else 8)
+        return math.prod(self.shape) * bits // 8
 
 
 def read_json(path: Path) -> dict[str, Any]:
@@ -62,12 +73,15 @@ def refuse_not_finite(what: str, tensors: dict[str, Any], consequence: str) -> N
 
 
 def weight_files(folder: Path) -> list[Path]:
-    """The safetensors files of a model folder, by its index where it has one."""
-    index = folder / "model.safetensors.index.json"
+    """The safetensors files of a model folder, by its index where it has one. No file outside the folder is named."""
+    index = folder / INDEX_FILE
     if index.is_file():
         weight_map = read_json(index).get("weight_map")
-        if not isinstance(weight_map, dict):
+        if not isinstance(weight_map, dict) or not weight_map:
             raise CheckpointError(f"{index}: no weight_map in it; the file is damaged")
+        for name in weight_map.values():
+            if not isinstance(name, str) or Path(name).name != name or not name.endswith(".safetensors"):
+                raise CheckpointError(f"{index}: {name!r} is no *.safetensors file of this folder; nothing was read")
         return [folder / name for name in sorted(set(weight_map.values()))]
     files = sorted(path for path in folder.glob("*.safetensors") if path.name != "mtp.safetensors")  # heads of ours
     if not files:

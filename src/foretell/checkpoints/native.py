@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 LOST = (
     "no MTP tensor is in its files: they were lost when it was saved, as the usual load and save does; "
-    "to get them back, take the original checkpoint"
+    "to get them back, take the original checkpoint: foretell convert graft MODEL OUT --original ORIGINAL"
 )
 """What became of the heads where a config claims them and no file holds them, and what to do."""
 
-_CLAIMS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-_PREFIX = re.compile(r"(?:model\.)?(?:language_model\.)?(?:mtp\b|mtp_|nextn\b).*")
-_LAYER = re.compile(r"(?:model\.)?(?:language_model\.)?layers\.(\d+)\.")
+CLAIMS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
+_PREFIX = re.compile(r"(?:model\.|language_model\.)*(?:mtp\b|mtp_|nextn\b|extra_heads\.).*")
+_LAYER = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.")
 _GGUF = re.compile(r"blk\.\d+\.nextn\.")
 
 
@@ -31,7 +31,7 @@ class NativeClaim(NamedTuple):
 def claimed_heads(config: Mapping[str, Any]) -> NativeClaim:
     """What a ``config.json`` (or its ``text_config``) says of native MTP layers."""
     for values in (config, config.get("text_config")):
-        for key in _CLAIMS:
+        for key in CLAIMS:
             count = values.get(key) if isinstance(values, Mapping) else None
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return NativeClaim(count, key)
@@ -52,7 +52,7 @@ def native_tensors(names: Iterable[str], num_layers: int | None) -> list[str]:
 def without_claims(config: Any) -> Any:
     """``config`` (a transformers config, changed in place) with every claim of native MTP layers set to 0."""
     for part in (config, getattr(config, "text_config", None)):
-        for key in _CLAIMS:
+        for key in CLAIMS:
             if part is not None and getattr(part, key, None):
                 setattr(part, key, 0)
     return config

@@ -1,100 +1,152 @@
-"""Native heads of families whose MTP layers transformers itself can read (DeepSeek-V3, GLM-4.5, Mellum), as ours.
-
-transformers' MtpModel knows their names, shards and fused experts; what it read is copied into SequentialHeads, module
-by module. Conventions of all of them: embedding first, the trunk's state after its final norm, an own final norm, whose
-output is fed back.
-"""
+"""Native heads of the families in the table, as ours: read from the trunk's folder, with the family's conventions."""
 
 from __future__ import annotations
 
-import re
+from dataclasses import replace
 from pathlib import Path
-from unittest.mock import patch
 
 import torch
-from transformers.modeling_layers import MtpModel
 
-from foretell.checkpoints.files import one_line, read_headers, weight_files
-from foretell.checkpoints.quiet import quiet_transformers
+from foretell.checkpoints.families import Family, Place
+from foretell.checkpoints.files import refuse_not_finite
+from foretell.checkpoints.head_tensors import fill_heads, wanted_tensors
+from foretell.checkpoints.hub import cached_folder
+from foretell.checkpoints.layer_names import stored_shapes
+from foretell.checkpoints.native import LOST, claimed_heads
+from foretell.checkpoints.stored import StoredModel
 from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError
+from foretell.models.build import build_heads
 from foretell.models.heads import Heads
-from foretell.models.sequential import SequentialHeads
 from foretell.models.trunk import Trunk
 
 _GO_ON = 'Nothing was loaded. To run without these heads, give heads="none" (--heads none)'
-_PARTS = {"mtp_block": "layer", "post_norm": "norm"}
-"""What a part of a transformers MtpLayer is called here, where the names differ."""
+
+
+def native_folder(trunk: Trunk) -> Path | None:
+    """The folder that the trunk was loaded from, or the hub's cache of it; None for a trunk from elsewhere."""
+    where = str(trunk.model.config.name_or_path or "")
+    if where and (Path(where) / "config.json").is_file():
+        return Path(where)
+    return cached_folder(where) if where.count("/") == 1 else None
+
+
+def stored_heads(trunk: Trunk) -> StoredModel | None:
+    """The checkpoint of ``trunk``, where native heads lie in it or are announced; None for a plain one."""
+    folder = native_folder(trunk)
+    if folder is None or not any(folder.glob("*.safetensors")):
+        return None
+    stored = StoredModel.open(folder)
+    return stored if stored.head_names or stored.claim.num_layers else None
 
 
 def can_load_native(trunk: Trunk) -> bool:
-    """True where transformers knows how to read this family's MTP layers, and the config claims some."""
-    return bool(getattr(trunk.config, "num_mtp_layers", 0)) and not getattr(
-        trunk.config, "mtp_hidden_states_first", False
-    )
+    """True where heads lie in the trunk's folder, in a layout that Foretell can run."""
+    return stored_heads(trunk) is not None and why_not_native(trunk) is None
+
+
+def why_not_native(trunk: Trunk) -> str | None:
+    """Why heads that the config announces, or the files hold, are not loaded; None where nothing stands against it."""
+    stored, claim = stored_heads(trunk), claimed_heads(trunk.model.config.to_dict())
+    if stored is None:
+        return f"{claim}, whose files cannot be read" if claim.num_layers else None
+    announced = f"{claim}; " if claim.num_layers else ""
+    if not stored.head_names:
+        return announced + LOST
+    if stored.family is None:
+        return f"{announced}its MTP tensors have no layout that is known ({', '.join(stored.head_names[:3])}, ...)"
+    if stored.family.blocked:
+        return f"{announced}its {stored.family.name} heads cannot be run: {stored.family.blocked}"
+    return None
 
 
 def native_config(trunk: Trunk) -> HeadsConfig:
-    """What the native heads are; raises CheckpointError where there are none that can be read."""
-    if not can_load_native(trunk):
-        raise CheckpointError(
-            f"{trunk.name}: no native MTP layers that transformers can read (it reads DeepSeek-V3, GLM-4.5, Mellum and "
-            "their kin); write [heads] in place of init_from, for fresh ones"
-        )
-    return HeadsConfig(unrolled=False, num_depths=trunk.config.num_mtp_layers)
+    """What the native heads are; raises CheckpointError where there are none that can be run."""
+    return heads_config(trunk, _known(trunk))
 
 
 def load_native_heads(trunk: Trunk, dtype: torch.dtype | None = None) -> Heads:
     """The heads that lie in the trunk's own folder, in ``dtype`` or the trunk's; eval mode, no gradients.
 
-    Raises CheckpointError naming tensors that are missing or misshapen.
+    Raises CheckpointError naming tensors that are missing, unexpected, misshapen or not finite.
     """
-    num_layers = trunk.config.num_hidden_layers
-    _refuse_misshapen(trunk)
-    names = [rf"^model\.layers\.{k}\." for k in range(num_layers, num_layers + trunk.config.num_mtp_layers)]
-    try:
-        # transformers lists the layer numbers of released checkpoints; this model may have another number of layers.
-        with quiet_transformers(), patch.object(trunk.model, "_keys_to_ignore_on_load_unexpected", [*names, r"^mtp\."]):
-            theirs = MtpModel.from_pretrained(trunk.model)
-    except Exception as error:  # as in load: many kinds
-        raise CheckpointError(
-            f"{trunk.name}: its native MTP layers cannot be read ({one_line(error)}). {_GO_ON}"
-        ) from error
-    heads = SequentialHeads(trunk, native_config(trunk)).to(dtype or trunk.dtype)
-    found = {_our_name(name): tensor for name, tensor in theirs.layers.state_dict().items()}
-    wanted = heads.modules_by_depth.state_dict()
-    wrong = sorted(found.keys() ^ wanted.keys())
-    wrong += [name for name in found.keys() & wanted.keys() if found[name].shape != wanted[name].shape]
-    if wrong:
-        raise CheckpointError(
-            f"{trunk.name}: native MTP layers that are not built as its last layer: {', '.join(wrong)}"
-        )
-    with torch.no_grad():
-        for name, tensor in wanted.items():
-            tensor.copy_(found[name])
+    return read_heads(trunk, _known(trunk), dtype)
+
+
+def read_heads(trunk: Trunk, stored: StoredModel, dtype: torch.dtype | None = None) -> Heads:
+    """Heads of ``stored``, the trunk's own checkpoint or one with heads for it; as ``load_native_heads``."""
+    family = stored.family
+    assert family is not None
+    heads = build_heads(trunk, heads_config(trunk, stored)).to(dtype or trunk.dtype)
+    places = {name: family.place(name, stored.num_layers) for name in stored.head_names}
+    known = {name: place for name, place in places.items() if place is not None}
+    _check_names(trunk, stored, family, heads, known)
+    tensors = {known[name]: tensor for name, tensor in stored.read(known)}
+    refuse_not_finite("native heads", {stored_name(family, p, stored): t for p, t in tensors.items()}, _GO_ON)
+    fill_heads(heads, family, tensors)
     return heads.eval().requires_grad_(False)
 
 
-def _refuse_misshapen(trunk: Trunk) -> None:
-    """Compare the headers of layers.L+k with those of the trunk's last layer, and of the parts beside the block."""
-    folder = Path(trunk.model.config.name_or_path)
-    if not folder.is_dir():  # a hub name: transformers finds the files itself
-        return
-    headers = {name: header for file in weight_files(folder) for name, header in read_headers(file).items()}
-    size, last = trunk.hidden_size, trunk.config.num_hidden_layers - 1
-    parts: dict[str, tuple[int, ...]] = {"eh_proj.weight": (size, 2 * size)}
-    parts |= {f"{name}.weight": (size,) for name in ("enorm", "hnorm", "shared_head.norm")}
-    wrong = []
-    for name, (shape, _) in headers.items():
-        found = re.fullmatch(r"model\.layers\.(\d+)\.(.+)", name)
-        if found and int(found[1]) > last:
-            twin = headers.get(f"model.layers.{last}.{found[2]}")
-            expected = parts.get(found[2]) or (twin.shape if twin else shape)
-            wrong += [f"{name} {list(shape)} instead of {list(expected)}"] if shape != expected else []
-    if wrong:
-        raise CheckpointError(f"{trunk.name}: {len(wrong)} misshapen native MTP tensors: {', '.join(wrong)}. {_GO_ON}")
+def heads_config(trunk: Trunk, stored: StoredModel) -> HeadsConfig:
+    """What the heads in ``stored`` are, on ``trunk``: the family's conventions, and the layer their block is built as.
+
+    A single module serves every depth, as in vLLM and SGLang; several serve one depth each.
+    """
+    family = stored.family
+    assert family is not None
+    num_modules = max(stored.num_modules, 1)
+    config = HeadsConfig(
+        unrolled=num_modules == 1, num_modules=num_modules, num_depths=num_modules, **family.conventions
+    )
+    return replace(config, block_layer=_block_layer(trunk, stored, family))
 
 
-def _our_name(name: str) -> str:
-    index, part, rest = name.split(".", 2)
-    return f"{index}.{_PARTS.get(part, part)}.{rest}"
+def _block_layer(trunk: Trunk, stored: StoredModel, family: Family) -> int:
+    """The trunk's layer whose tensors the module's layer has; -1 for the last one with attention, and for none."""
+    places = (family.place(name, stored.num_layers) for name in stored.head_names)
+    names = {place.rest for place in places if place and place.part == "layer" and place.module == 0}
+    usual = trunk.block_config()[1]
+    others = [i for i in reversed(range(trunk.config.num_hidden_layers)) if i != usual]
+    for index in (usual, *others):
+        if stored_shapes(trunk, index, trunk.decoder.layers[index]).keys() == names:
+            return -1 if index == usual else index
+    return -1
+
+
+def _known(trunk: Trunk) -> StoredModel:
+    stored = stored_heads(trunk)
+    if stored is None:
+        raise CheckpointError(
+            f"{trunk.name}: no native MTP layers are in its files; write [heads] in place of init_from, for fresh ones"
+        )
+    if why := why_not_native(trunk):
+        raise CheckpointError(f"{trunk.name}: {why}. {_GO_ON}")
+    return stored
+
+
+def stored_name(family: Family, place: Place, stored: StoredModel) -> str:
+    """Name on disk of what belongs to ``place``."""
+    return family.stored(place, stored.num_layers)
+
+
+def _check_names(trunk: Trunk, stored: StoredModel, family: Family, heads: Heads, known: dict[str, Place]) -> None:
+    """Raise where the stored tensors are not those of ``heads``; copies of the trunk's may be there or not."""
+    wanted = {stored_name(family, place, stored): shape for place, shape in wanted_tensors(heads, family).items()}
+    modules = max(stored.claim.num_layers, heads.config.num_modules)
+    found = {name for name, place in known.items() if place.part not in ("embedding", "output")}
+    problems = {
+        "missing": sorted(wanted.keys() - found),
+        "unexpected": sorted((found - wanted.keys()) | (set(stored.head_names) - known.keys())),
+        "misshapen": [
+            f"{name} {list(stored.headers[name].shape)} instead of {list(wanted[name])}"
+            for name in sorted(found & wanted.keys())
+            if stored.headers[name].shape != tuple(wanted[name])
+        ],
+    }
+    for index in range(heads.config.num_modules, modules):
+        problems["missing"].append(f"all of module {index + 1}, which the config announces")
+    if any(problems.values()):
+        lists = "; ".join(f"{len(names)} {kind}: {', '.join(names)}" for kind, names in problems.items() if names)
+        raise CheckpointError(
+            f"{trunk.name}: its native MTP tensors ({family.name} layout) do not make these heads; {lists}. {_GO_ON}"
+        )

@@ -15,13 +15,13 @@ if TYPE_CHECKING:
     from foretell.models.trunk import Trunk
 
 
-def one_layer_decoder(trunk: Trunk, norm: nn.Module) -> DecoderRunner:
+def one_layer_decoder(trunk: Trunk, norm: nn.Module, block_layer: int = -1) -> DecoderRunner:
     """Runner of a decoder with one layer, ``runner.decoder.layers[0]``, and ``norm`` as its final norm.
 
-    The layer is a trainable copy of the trunk's last one of the right type (``Trunk.block_config``), so attention kind,
-    masks and rotary embedding are the family's own.
+    The layer is a trainable copy of the trunk's ``block_layer``, by default its last one of the right type
+    (``Trunk.block_config``), so attention kind, masks and rotary embedding are the family's own.
     """
-    config, index = trunk.block_config()
+    config, index = trunk.block_config(block_layer)
     with torch.device("meta"):
         body = type(trunk.decoder)(config)
     layer = copy_without_hooks(trunk.decoder.layers[index]).to(trunk.states_device).requires_grad_(True)
@@ -41,8 +41,10 @@ def one_layer_decoder(trunk: Trunk, norm: nn.Module) -> DecoderRunner:
     return DecoderRunner(body)
 
 
-def heads_norm(trunk: Trunk, kind: Literal["own", "trunk"]) -> nn.Module:
-    """A final norm for heads: a trainable copy of the trunk's, or the trunk's itself."""
+def heads_norm(trunk: Trunk, kind: Literal["own", "trunk", "none"]) -> nn.Module:
+    """A final norm for heads: a trainable copy of the trunk's, the trunk's itself, or none."""
+    if kind == "none":
+        return nn.Identity()
     return copy_without_hooks(trunk.final_norm).requires_grad_(True) if kind == "own" else TrunkNorm(trunk)
 
 
@@ -64,6 +66,11 @@ class TrunkNorm(nn.Module):
     def __init__(self, trunk: Trunk) -> None:
         super().__init__()
         self._borrowed = (trunk, copy_without_hooks(trunk.final_norm))  # a tuple: no tensor of it is the heads' own
+
+    @property
+    def borrowed(self) -> nn.Module:
+        """A norm of the trunk's kind; its values may be older ones."""
+        return self._borrowed[1]
 
     def forward(self, states_BTD: torch.Tensor) -> torch.Tensor:
         """(B, T, D) -> (B, T, D)."""

@@ -29,7 +29,7 @@ class LayerModule(nn.Module):
     def __init__(self, trunk: Trunk, config: HeadsConfig, output: nn.Linear | None) -> None:
         super().__init__()
         self.norm = heads_norm(trunk, config.final_norm)
-        run = one_layer_decoder(trunk, self.norm)
+        run = one_layer_decoder(trunk, self.norm, config.block_layer)
         self.layer = run.decoder.layers[0]  # type: ignore[index]
         self.output = output
         self._run = (run,)  # a tuple: its parameters are already registered above

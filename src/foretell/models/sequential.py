@@ -35,8 +35,8 @@ class SequentialModule(nn.Module):
         size = trunk.hidden_size
         self.eh_proj = nn.Linear(2 * size, size, bias=False, dtype=trunk.dtype, device=trunk.states_device)
         norm = heads_norm(trunk, config.final_norm)
-        run = one_layer_decoder(trunk, norm)
-        self.layer = run.decoder.layers[0]  # type: ignore[index]
+        run = one_layer_decoder(trunk, norm, config.block_layer)
+        self.layer: nn.Module = run.decoder.layers[0]  # type: ignore[index, assignment]
         self.norm = norm
         self._run = (run,)  # a tuple: its parameters are already registered above
         self._start_near_identity()
@@ -56,7 +56,10 @@ class SequentialModule(nn.Module):
         cache: Any = None,
     ) -> States:
         """Pairs (state, embedding) -> this depth's states before and after its final norm."""
-        halves = [self.enorm(embeddings_BTD.to(states_BTD.device)), self.hnorm(states_BTD)]
+        embeddings_BTD = embeddings_BTD.to(states_BTD.device)
+        if self.config.zero_first:
+            embeddings_BTD = embeddings_BTD.masked_fill((positions_BT == 0).unsqueeze(-1), 0.0)
+        halves = [self.enorm(embeddings_BTD), self.hnorm(states_BTD)]
         if self.config.concat == "hidden_first":
             halves.reverse()
         fused_BTD = self.eh_proj(torch.cat(halves, dim=-1))

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from foretell.errors import UnsupportedModel
+from foretell.errors import CheckpointError, UnsupportedModel
 from foretell.models import attention
 from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions, final_norm_name
 from foretell.models.recurrent_support import carries_state, recurrent_kind
@@ -176,15 +176,22 @@ class Trunk(nn.Module):
             digest.update(sample.view(torch.int16).numpy().tobytes())
         return digest.hexdigest()[:16]
 
-    def block_config(self) -> tuple[Any, int]:
+    def block_config(self, index: int = -1) -> tuple[Any, int]:
         """Config for a one-layer decoder of the trunk's kind, and the index of the layer it is copied from.
 
-        The last full-attention layer, or the last layer where none is.
+        -1: the last full-attention layer, or the last layer where none is. Raises CheckpointError for no layer.
         """
         config = copy.deepcopy(self.decoder.config)
         types = list(getattr(config, "layer_types", None) or [])
-        index = config.num_hidden_layers - 1
-        if "full_attention" in types:
+        if index >= config.num_hidden_layers:
+            raise CheckpointError(
+                f"heads: block_layer is {index}; {self.name} has layers 0 to {config.num_hidden_layers - 1}"
+            )
+        if index >= 0:
+            pass
+        elif "full_attention" not in types:
+            index = config.num_hidden_layers - 1
+        else:
             index = max(i for i, kind in enumerate(types) if kind == "full_attention")
         for name in ("layer_types", "mlp_layer_types"):
             values = getattr(config, name, None)

@@ -8,7 +8,7 @@ from transformers.integrations import is_tensorboard_available
 
 from foretell.checkpoints.adapter_config import is_adapter, read_adapter_config
 from foretell.checkpoints.native import claimed_heads
-from foretell.checkpoints.native_heads import can_load_native
+from foretell.checkpoints.native_heads import why_not_native
 from foretell.models.trunk import Trunk
 from foretell.training.recipe import NATIVE, Recipe
 
@@ -18,9 +18,9 @@ def notes(recipe: Recipe, trunk: Trunk) -> Iterator[str]:
     joint = recipe.train.trunk == "joint"
     if joint and (claim := claimed_heads(trunk.config.to_dict())).num_layers:
         if recipe.init_from != NATIVE:
-            can = can_load_native(trunk)
-            way = 'to train them too, give init_from = "native"' if can else "this version cannot read them yet"
-            yield f"{claim}; {way}. They stay behind: keep the original"
+            why = why_not_native(trunk)
+            way = f'{claim}; to train them too, give init_from = "native"' if why is None else why
+            yield f"{way}. They stay behind: keep the original"
         yield f"the config of {recipe.output} will claim no native MTP layers: its heads are in mtp.safetensors"
     if recipe.trunk and is_adapter(recipe.trunk) and recipe.init_from != recipe.trunk:
         yield f'the heads in {recipe.trunk} are not used; to train them further, give init_from = "{recipe.trunk}"'

@@ -1,0 +1,339 @@
+"""The table of MTP families: how a checkpoint names its native heads, what they compute, and what engines do with them.
+
+One entry a family; detection, loading, inspecting and converting all read it. Sources: the loaders of transformers
+5.24, vLLM 0.33, SGLang 0.5.23 and llama.cpp (September 2026). Adding a family is a checklist in CONTRIBUTING.md.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NamedTuple
+
+ENGINES = ("transformers", "vLLM", "SGLang", "llama.cpp")
+
+
+class Place(NamedTuple):
+    """Where a stored tensor belongs: the module, from 0, the ``part`` of it, and the ``rest`` of the name."""
+
+    module: int
+    part: str
+    rest: str
+
+
+@dataclass(frozen=True)
+class Family:
+    """One way of storing native heads.
+
+    ``parts``: part of a module -> stored prefix, in which ``{k}`` is the module, from 0, and ``{n}`` the layer number
+    behind the trunk's last. Parts: ``enorm``, ``hnorm``, ``eh_proj``, ``norm`` (the module's final norm), ``layer``
+    (prefix of the decoder layer's own names), ``embedding`` and ``output`` (copies of the trunk's, or their own);
+    ``embedding_half`` and ``hidden_half`` in place of ``eh_proj`` where it is stored in two matrices.
+    ``architectures``: regular expression for config.json's; "" matches none: the layout alone decides.
+    ``count_keys``: settings that announce the number of modules. ``conventions``: what differs from HeadsConfig's
+    defaults. ``centred``: norms store an offset from 1. ``renames``: names within the layer that differ from those of
+    the trunk's layers, (theirs, the trunk's). ``max_modules``: engines serve no more of this family, 0 = any number.
+    ``engines``: what each of ``ENGINES`` does with a checkpoint. ``blocked``: why Foretell cannot run its heads, or "".
+    """
+
+    name: str
+    models: str
+    architectures: str
+    parts: Mapping[str, str]
+    count_keys: tuple[str, ...] = ("num_nextn_predict_layers",)
+    conventions: Mapping[str, Any] = field(default_factory=dict)
+    centred: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
+    max_modules: int = 0
+    engines: tuple[str, str, str, str] = ("", "", "", "")
+    blocked: str = ""
+
+    def prefix(self, part: str, index: int, num_layers: int) -> str:
+        """Stored name of ``part`` of module ``index``, on a trunk of ``num_layers`` layers."""
+        return self.parts[part].format(k=index, n=num_layers + index)
+
+    @cached_property
+    def _patterns(self) -> list[tuple[str, re.Pattern[str]]]:
+        found = []
+        for part, prefix in self.parts.items():
+            text = re.escape(prefix).replace(r"\{k\}", r"(?P<k>\d+)").replace(r"\{n\}", r"(?P<n>\d+)")
+            rest = ".+" if part == "layer" else r"[^.]+"
+            found.append((part, re.compile(rf"{text}\.(?P<rest>{rest})")))
+        return sorted(found, key=lambda item: item[0] == "layer")  # what is not one of the named parts is the layer's
+
+    def place(self, name: str, num_layers: int) -> Place | None:
+        """Where the stored tensor ``name`` belongs; None where it is no tensor of this family's heads."""
+        for part, pattern in self._patterns:
+            if found := pattern.fullmatch(name):
+                groups = found.groupdict()
+                index = int(groups["n"]) - num_layers if groups.get("n") else int(groups.get("k") or 0)
+                if index >= 0:
+                    return Place(index, part, self._renamed(groups["rest"]) if part == "layer" else groups["rest"])
+        return None
+
+    def stored(self, place: Place, num_layers: int) -> str:
+        """The name under which this family stores what ``place`` says; the reverse of ``place``."""
+        rest = place.rest
+        for theirs, ours in self.renames if place.part == "layer" else ():
+            rest = re.sub(rf"^{re.escape(ours)}", theirs, rest)
+        return f"{self.prefix(place.part, place.module, num_layers)}.{rest}"
+
+    def _renamed(self, rest: str) -> str:
+        for theirs, ours in self.renames:
+            rest = re.sub(rf"^{re.escape(theirs)}", ours, rest)
+        return rest
+
+
+def _behind(*, norm: str, **others: str) -> dict[str, str]:
+    """Layers behind the trunk's last, as DeepSeek-V3 stores them."""
+    at = "model.layers.{n}"
+    parts = {"enorm": f"{at}.enorm", "hnorm": f"{at}.hnorm", "eh_proj": f"{at}.eh_proj", "norm": f"{at}.{norm}"}
+    return parts | {part: f"{at}.{name}" for part, name in others.items()} | {"layer": at}
+
+
+_SHARED_HEAD = _behind(norm="shared_head.norm", embedding="embed_tokens", output="shared_head.head")
+_FINAL_LAYERNORM = _behind(norm="final_layernorm", embedding="embed_tokens")
+_FLAT = {
+    "enorm": "mtp.pre_fc_norm_embedding",
+    "hnorm": "mtp.pre_fc_norm_hidden",
+    "eh_proj": "mtp.fc",
+    "norm": "mtp.norm",
+    "layer": "mtp.layers.{k}",
+}
+_QWEN_KEYS = ("mtp_num_hidden_layers", "num_mtp_layers")
+_RUNS, _DROPS = "decodes with the heads", "runs the trunk, drops the heads without a word"
+_WARNS = "runs the trunk, reports the heads as unexpected"
+
+FAMILIES = (
+    Family(
+        name="deepseek",
+        models="DeepSeek-V3, R1, V3.1, V3.2; GLM-5; openPangu-Ultra-MoE; any trunk with this layout",
+        architectures=r"DeepseekV3\w*|DeepseekV32\w*|GlmMoeDsa\w*|PanguUltraMoE\w*|KimiK3\w*",
+        parts=_SHARED_HEAD,
+        count_keys=("num_nextn_predict_layers", "num_mtp_layers"),
+        engines=(_RUNS, _RUNS, "decodes with the first module", "V3.2: decodes with the heads; V3, R1: drops them"),
+    ),
+    Family(
+        name="glm4_moe",
+        models="GLM-4.5, 4.6, 4.7, 4.7-Flash, GLM-OCR",
+        architectures=r"Glm4Moe\w*|GlmOcr\w*",
+        parts=_SHARED_HEAD,
+        engines=(_RUNS, "decodes with the heads; feeds back the state before their norm", _RUNS, _RUNS),
+    ),
+    Family(
+        name="hy_v3",
+        models="Hunyuan Hy3",
+        architectures=r"HYV3\w*",
+        parts=_FINAL_LAYERNORM,
+        engines=(_DROPS, _RUNS, _RUNS, _RUNS),
+    ),
+    Family(
+        name="bailing",
+        models="Ling and Ring 2.x, 3",
+        architectures=r"Bailing\w*",
+        parts=_FINAL_LAYERNORM,
+        engines=("refuses: its cache is recurrent", _RUNS, _RUNS, "V3: decodes with the heads; V2: keeps them unused"),
+        blocked="its attention has names and kinds of its own",
+    ),
+    Family(
+        name="step3p5",
+        models="Step-3.5 and 3.7 Flash",
+        architectures=r"Step3p[57]\w*",
+        parts=_behind(norm="transformer.shared_head.norm", output="transformer.shared_head.output"),
+        conventions={"hidden_source": "pre", "feedback": "raw", "own_output": True},
+        centred=True,
+        engines=("3.7 (with images): decodes with the heads", _RUNS, _RUNS, _RUNS),
+        blocked="transformers has no causal LM class for its trunk",
+    ),
+    Family(
+        name="mimo",
+        models="Xiaomi MiMo-7B",
+        architectures=r"MiMoForCausalLM",
+        parts={
+            "enorm": "model.mtp_layers.{k}.token_layernorm",
+            "hnorm": "model.mtp_layers.{k}.hidden_layernorm",
+            "eh_proj": "model.mtp_layers.{k}.input_proj",
+            "norm": "model.mtp_layers.{k}.final_layernorm",
+            "layer": "model.mtp_layers.{k}",
+        },
+        conventions={"hidden_source": "pre", "concat": "hidden_first", "zero_first": True},
+        max_modules=1,
+        engines=(
+            _WARNS,
+            "decodes with the first module, on the state before the trunk's final norm",
+            "decodes with the last module, on the state after the trunk's final norm",
+            "cannot convert it",
+        ),
+    ),
+    Family(
+        name="mimo_v2",
+        models="MiMo-V2-Flash, V2.5, Pro",
+        architectures=r"MiMoV2\w*",
+        parts={
+            "enorm": "model.mtp.layers.{k}.enorm",
+            "hnorm": "model.mtp.layers.{k}.hnorm",
+            "eh_proj": "model.mtp.layers.{k}.eh_proj",
+            "norm": "model.mtp.layers.{k}.final_layernorm",
+            "layer": "model.mtp.layers.{k}",
+        },
+        count_keys=(),
+        conventions={"hidden_source": "pre", "feedback": "raw"},
+        renames=(("pre_mlp_layernorm", "post_attention_layernorm"),),
+        engines=(_DROPS, "decodes with the first module", "decodes with all modules, each on the trunk's state", _RUNS),
+        blocked="its attention has sinks",
+    ),
+    Family(
+        name="mellum",
+        models="JetBrains Mellum 2; any trunk with this layout",
+        architectures=r"Mellum\w*",
+        parts=_FLAT,
+        count_keys=("num_nextn_predict_layers", "num_mtp_layers"),
+        max_modules=1,
+        engines=(_RUNS, "decodes with the heads, through its transformers backend", "runs the trunk", "runs the trunk"),
+    ),
+    Family(
+        name="qwen3_5",
+        models="Qwen3.5 and 3.6, dense and MoE",
+        architectures=r"Qwen3_5\w*",
+        parts=_FLAT,
+        count_keys=_QWEN_KEYS,
+        centred=True,
+        max_modules=1,
+        engines=(_DROPS, _RUNS, _RUNS, "decodes with the heads, where the trunk has a linear-attention layer"),
+    ),
+    Family(
+        name="qwen3_next",
+        models="Qwen3-Next",
+        architectures=r"Qwen3Next\w*",
+        parts=_FLAT,
+        count_keys=_QWEN_KEYS,
+        centred=True,
+        max_modules=1,
+        engines=(_DROPS, _RUNS, _RUNS, _RUNS),
+    ),
+    Family(
+        name="exaone",
+        models="EXAONE-MoE, EXAONE-4.5",
+        architectures=r"Exaone\w*",
+        parts=_FLAT,
+        engines=(_DROPS, _RUNS, "MoE: decodes with the heads", "keeps the heads unused"),
+    ),
+    Family(
+        name="ernie4_5",
+        models="ERNIE-4.5 MoE",
+        architectures=r"Ernie4_5\w*",
+        parts={
+            "enorm": "model.mtp_emb_norm.{k}",
+            "hnorm": "model.mtp_hidden_norm.{k}",
+            "eh_proj": "model.mtp_linear_proj.{k}",
+            "layer": "model.mtp_block.{k}",
+        },
+        conventions={"final_norm": "none", "zero_first": True},
+        max_modules=1,
+        engines=(_DROPS, _RUNS, _RUNS, "drops the heads at conversion"),
+    ),
+    Family(
+        name="nemotron_h",
+        models="Nemotron-H, Nemotron-3",
+        architectures=r"NemotronH\w*",
+        parts={
+            "enorm": "mtp.layers.{k}.enorm",
+            "hnorm": "mtp.layers.{k}.hnorm",
+            "eh_proj": "mtp.layers.{k}.eh_proj",
+            "norm": "mtp.layers.{k}.final_layernorm",
+            "layer": "mtp.layers.{k}",
+        },
+        max_modules=1,
+        engines=(_DROPS, _RUNS, _RUNS, "MoE: decodes with the heads"),
+        blocked="a module is several layers of different kinds",
+    ),
+    Family(
+        name="longcat",
+        models="LongCat-Flash",
+        architectures=r"Longcat\w*",
+        parts={
+            "embedding": "model.mtp.embed_tokens",
+            "enorm": "model.mtp.layers.{k}.enorm.m",
+            "hnorm": "model.mtp.layers.{k}.hnorm.m",
+            "eh_proj": "model.mtp.layers.{k}.eh_proj",
+            "norm": "model.mtp.norm",
+            "layer": "model.mtp.layers.{k}",
+        },
+        renames=(("transformer_layer.mlp", "mlp"),),
+        max_modules=1,
+        engines=(_DROPS, _RUNS, _RUNS, "cannot convert it"),
+        blocked="its trunk's layers are not run one by one",
+    ),
+    Family(
+        name="transformers",
+        models="heads under the names that transformers' MtpModel shares among families; our own adapters",
+        architectures="",
+        parts={
+            "enorm": "mtp.layers.{k}.enorm",
+            "hnorm": "mtp.layers.{k}.hnorm",
+            "eh_proj": "mtp.layers.{k}.eh_proj",
+            "norm": "mtp.layers.{k}.post_norm",
+            "layer": "mtp.layers.{k}",
+        },
+        count_keys=("num_mtp_layers",),
+        engines=(_RUNS, _RUNS, "runs the trunk", "cannot convert it"),
+    ),
+    Family(
+        name="speculators",
+        models="speculators, type mtp (Qwen3, Qwen3-Next, Qwen3.5 trunks)",
+        architectures="",
+        parts={
+            "enorm": "mtp_layers.{k}.token_layernorm",
+            "hnorm": "mtp_layers.{k}.hidden_layernorm",
+            "eh_proj": "mtp_layers.{k}.input_proj",
+            "norm": "mtp_layers.{k}.final_layernorm",
+            "layer": "mtp_layers.{k}",
+        },
+        count_keys=(),
+        max_modules=1,
+        engines=("cannot read it", "cannot read it: stitch it into its trunk", "cannot read it", "cannot convert it"),
+    ),
+    Family(
+        name="medusa",
+        models="Medusa heads (medusa_lm_head)",
+        architectures=r"Medusa\w*",
+        parts={"layer": "{k}"},
+        count_keys=("medusa_num_heads",),
+        conventions={"kind": "medusa"},
+        engines=("cannot read it", "cannot read it since 0.33", "cannot read it", "cannot convert it"),
+    ),
+    Family(
+        name="meta",
+        models="Meta's multi-token-prediction 7B (parallel heads)",
+        architectures="",
+        parts={"layer": "extra_heads.{k}"},
+        count_keys=("n_future_tokens",),
+        conventions={"kind": "parallel", "hidden_source": "below", "final_norm": "trunk"},
+        engines=("cannot read it", "cannot read it", "cannot read it", "cannot convert it"),
+    ),
+)
+"""Every family; of those that share a layout the first is meant where the architecture names none."""
+
+
+def family_named(name: str) -> Family:
+    """The table's entry of that name."""
+    return next(family for family in FAMILIES if family.name == name)
+
+
+def detect_family(config: Mapping[str, Any], names: Iterable[str], num_layers: int) -> Family | None:
+    """The family whose layout ``names`` have most of; among equals the one of the architecture, or the first.
+
+    A head that lost some of its tensors is still known by the others. None where no tensor is a native head's.
+    """
+    names = list(names)
+    architectures = [str(value) for value in config.get("architectures") or []]
+
+    def rank(family: Family) -> tuple[int, bool]:
+        parts = {place.part for name in names if (place := family.place(name, num_layers))}
+        named = any(re.fullmatch(family.architectures, value) for value in architectures)
+        return 2 * len(parts - {"layer"}) + ("layer" in parts), named
+
+    best = max(FAMILIES, key=rank)
+    return best if rank(best)[0] else None

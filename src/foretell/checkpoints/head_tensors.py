@@ -1,0 +1,84 @@
+"""A head's tensors by place: which there are, how a family stores their values, and back again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+from torch import nn
+
+from foretell.checkpoints.families import Family, Place
+from foretell.checkpoints.folds import centre, is_centred, uncentre
+from foretell.checkpoints.layer_names import fill_layer, stored_layer, stored_shapes
+from foretell.errors import CheckpointError
+from foretell.models.heads import Heads
+from foretell.models.sequential import SequentialHeads, SequentialModule
+
+_NORMS = ("enorm", "hnorm", "norm")
+
+
+def wanted_tensors(heads: Heads, family: Family) -> dict[Place, torch.Size]:
+    """Every tensor that ``family`` stores of ``heads``, with its shape."""
+    found = {}
+    for index, module in enumerate(_modules(heads)):
+        for part in ("enorm", "hnorm", "eh_proj", "norm"):
+            if part in family.parts:
+                found[Place(index, part, "weight")] = getattr(module, part).weight.shape
+        template = _template(heads)
+        for rest, shape in stored_shapes(heads.trunk, template, module.layer).items():
+            found[Place(index, "layer", rest)] = shape
+    return found
+
+
+@torch.no_grad()
+def fill_heads(heads: Heads, family: Family, tensors: Mapping[Place, torch.Tensor]) -> None:
+    """Copy stored tensors, complete and of the right shapes, into ``heads``."""
+    for index, module in enumerate(_modules(heads)):
+        for part in ("enorm", "hnorm", "eh_proj", "norm"):
+            if part in family.parts:
+                values = tensors[Place(index, part, "weight")]
+                if part in _NORMS:
+                    values = _gain(values, from_centred=family.centred, to_centred=is_centred(getattr(module, part)))
+                getattr(module, part).weight.copy_(values)
+        layer = {p.rest: values for p, values in tensors.items() if (p.module, p.part) == (index, "layer")}
+        fill_layer(heads.trunk, _template(heads), module.layer, layer)
+
+
+def stored_heads_tensors(heads: Heads, family: Family, dtype: torch.dtype) -> dict[Place, torch.Tensor]:
+    """The tensors of ``heads`` as ``family`` stores them, in ``dtype``; the reverse of ``fill_heads``."""
+    found = {}
+    for index, module in enumerate(_modules(heads)):
+        for part in ("enorm", "hnorm", "eh_proj", "norm"):
+            if part in family.parts:
+                norm = getattr(module, part)
+                values = norm.weight.detach()
+                if part in _NORMS:
+                    values = _gain(values, from_centred=is_centred(norm), to_centred=family.centred)
+                found[Place(index, part, "weight")] = values.to(dtype)
+        parameters = {name for name, _ in module.layer.named_parameters()}
+        own = {
+            name: tensor.detach().to(dtype) if name in parameters else tensor.detach()
+            for name, tensor in module.layer.state_dict().items()
+        }
+        for rest, tensor in stored_layer(heads.trunk, _template(heads), own).items():
+            found[Place(index, "layer", rest)] = tensor
+    return found
+
+
+def _gain(weight: torch.Tensor, *, from_centred: bool, to_centred: bool) -> torch.Tensor:
+    if from_centred == to_centred:
+        return weight
+    return uncentre(weight) if from_centred else centre(weight)
+
+
+def _modules(heads: Heads) -> list[SequentialModule]:
+    if not isinstance(heads, SequentialHeads):
+        raise CheckpointError(f"heads of kind {heads.config.kind} have no module in this layout; give sequential ones")
+    modules: nn.ModuleList = heads.modules_by_depth
+    return list(modules)  # type: ignore[arg-type]
+
+
+def _template(heads: Heads) -> int:
+    """The trunk's layer that the heads' block is built as."""
+    index = heads.config.block_layer
+    return heads.trunk.block_config()[1] if index < 0 else index

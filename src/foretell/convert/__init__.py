@@ -1,0 +1,1 @@
+"""Conversions between checkpoints: strip, graft, export and import, each whole or not at all, with a report."""

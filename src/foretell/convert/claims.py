@@ -1,0 +1,51 @@
+"""What a config says of native heads: taken out of it, or copied from another."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from foretell.checkpoints.native import CLAIMS
+
+LISTS = ("mtp_layer_types", "mtp_mlp_layer_types")
+"""Settings that describe the layers of native heads, one entry a module."""
+
+_PER_LAYER = ("layer_types", "mlp_layer_types", "partial_rotary_factors", "rope_theta", "swiglu_limits")
+"""Settings that some families pad with entries for their heads, behind those of the trunk's layers."""
+
+
+def without_heads(config: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
+    """``config`` that announces no heads, at the top and within ``text_config``."""
+    changed = copy.deepcopy(dict(config))
+    for part in _parts(changed):
+        for key in CLAIMS:
+            if key in part:
+                part[key] = 0
+        for key in LISTS:
+            part.pop(key, None)
+        for key in _PER_LAYER:
+            if isinstance(part.get(key), list) and len(part[key]) > num_layers:
+                part[key] = part[key][:num_layers]
+    return changed
+
+
+def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
+    """``config`` that announces the heads which ``original`` does, by the same settings in the same place."""
+    changed = copy.deepcopy(dict(config))
+    nested = original.get("text_config")
+    for source, target in ((original, changed), (nested, changed.get("text_config"))):
+        if isinstance(source, Mapping):
+            target = target if isinstance(target, dict) else changed
+            target |= {key: source[key] for key in (*CLAIMS, *LISTS) if key in source}
+            for key in _PER_LAYER:
+                theirs, own = source.get(key), target.get(key)
+                if isinstance(theirs, list) and isinstance(own, list) and len(theirs) > len(own):
+                    target[key] = own + theirs[len(own) :]
+    return changed
+
+
+def _parts(config: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield config
+    if isinstance(config.get("text_config"), dict):
+        yield config["text_config"]

@@ -1,0 +1,100 @@
+"""A converted folder: written beside its place and moved there when it has been read back, or not at all."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE
+from foretell.checkpoints.files import INDEX_FILE, check_folder, read_json, written_whole
+from foretell.checkpoints.stored import StoredModel
+from foretell.convert.report import Conversion
+from foretell.convert.shards import Plan, Progress, check_shards, write_shards
+from foretell.errors import CheckpointError
+
+RECORD_FILE = "conversion.json"
+"""The report, in the folder itself; a folder that has one, and no file beside those it lists, may be overwritten."""
+
+_WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".npz", ".ckpt")
+_REPLACED = ("config.json", INDEX_FILE, CONFIG_FILE, TENSOR_FILE, RECORD_FILE)
+_TEMPLATES = "additional_chat_templates"
+_SPARE_BYTES = 10**8
+
+
+def check_target(folder: str | PathLike[str], sources: list[Path], overwrite: bool) -> None:
+    """Raise CheckpointError where a conversion cannot be written to ``folder``: asked before any work."""
+    target = Path(folder).expanduser()
+    for source in sources:
+        if target.resolve() == source.resolve() or source.resolve() in target.resolve().parents:
+            raise CheckpointError(f"{target}: is the source {source}, or lies in it; give another folder")
+        if target.resolve() in source.resolve().parents:
+            raise CheckpointError(f"{target}: the source {source} lies in it; give another folder")
+    record = target / RECORD_FILE
+    ours = {RECORD_FILE, *(read_json(record).get("files") or [])} if record.is_file() else set()
+    check_folder(target, "a model", ours.__contains__, overwrite)
+
+
+def write_converted(
+    source: StoredModel,
+    target: str | PathLike[str],
+    plan: Plan,
+    config: Mapping[str, Any],
+    report: Conversion,
+    *,
+    added_bytes: int = 0,
+    texts: Mapping[str, str] | None = None,
+    on_progress: Progress | None = None,
+) -> None:
+    """Write ``config``, the weights of ``plan``, the source's other files and ``texts``; fill in ``report``.
+
+    What was written is read back before the folder appears. Raises CheckpointError, and leaves nothing then.
+    """
+    folder = Path(target).expanduser()
+    _check_room(source, folder, added_bytes)
+    report.kept = [name for name in source.headers if name not in plan.dropped and name not in plan.changed]
+    report.dropped |= plan.dropped
+    with written_whole(folder) as fresh:
+        (fresh / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
+        _copy_others(source.folder, fresh, report)
+        for name, text in (texts or {}).items():
+            (fresh / name).write_text(text, encoding="utf-8")
+        write_shards(source, plan, fresh, on_progress)
+        result = StoredModel.open(fresh)
+        check_shards(source, plan, result)
+        report.account_for(source.headers, result.headers)
+        report.checks.append(f"{len(result.headers):,} tensors in {len(result.files)} files, as announced")
+        report.files = sorted({path.name for path in fresh.iterdir()} | {RECORD_FILE})
+        (fresh / RECORD_FILE).write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
+
+
+def _copy_others(source: Path, fresh: Path, report: Conversion) -> None:
+    """Tokenizer, templates, licence and the like; weights in other formats are left out, with a note."""
+    left = []
+    for path in sorted(source.iterdir()):
+        if path.name in _REPLACED or path.suffix == ".safetensors" or path.name.startswith("."):
+            continue
+        if path.is_dir() and path.name == _TEMPLATES:
+            shutil.copytree(path, fresh / path.name)
+        elif path.is_file() and path.suffix not in _WEIGHTS and not path.name.endswith(".index.json"):
+            shutil.copyfile(path, fresh / path.name)
+        else:
+            left.append(path.name)
+    if left:
+        report.notes.append(f"not copied from {source.name}: {', '.join(left)}")
+
+
+def _check_room(source: StoredModel, target: Path, added_bytes: int) -> None:
+    parent = target.parent
+    while not parent.exists():
+        parent = parent.parent
+    needed = sum(file.stat().st_size for file in source.files) + added_bytes + _SPARE_BYTES
+    free = shutil.disk_usage(parent).free
+    if free < needed:
+        raise CheckpointError(
+            f"{target}: needs about {needed / 1e9:.1f} GB, its disk has {free / 1e9:.1f} GB free; make room, or give a "
+            "folder on another disk"
+        )
