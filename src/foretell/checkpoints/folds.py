@@ -31,9 +31,8 @@ def is_centred(norm: nn.Module) -> bool:
     """True where a norm's weight is an offset from 1: with weights of zero it still lets something through."""
     if isinstance(norm, TrunkNorm):
         norm = norm.borrowed
-    weight = next(norm.parameters())
-    zeros = {name: torch.zeros_like(value) for name, value in norm.named_parameters()}
-    ones = torch.ones(1, 1, weight.shape[-1], dtype=weight.dtype, device=weight.device)
+    zeros = {name: torch.zeros(value.shape) for name, value in norm.named_parameters()}  # the norm may have no values
+    ones = torch.ones(1, 1, next(norm.parameters()).shape[-1])
     return bool(torch.func.functional_call(norm, zeros, (ones,)).abs().max() > 1e-6)
 
 

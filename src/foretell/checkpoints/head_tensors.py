@@ -1,4 +1,4 @@
-"""A head's tensors by place: which there are, how a family stores their values, and back again."""
+"""A head's tensors by place: which there are, and from a family's values to those of our modules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 from foretell.checkpoints.families import Family, Place
 from foretell.checkpoints.folds import centre, is_centred, uncentre
-from foretell.checkpoints.layer_names import fill_layer, stored_layer, stored_shapes
+from foretell.checkpoints.layer_names import fill_layer, stored_shapes
 from foretell.errors import CheckpointError
 from foretell.models.heads import Heads
 from foretell.models.sequential import SequentialHeads, SequentialModule
@@ -25,7 +25,7 @@ def wanted_tensors(heads: Heads, family: Family) -> dict[Place, torch.Size]:
             if part in family.parts:
                 found[Place(index, part, "weight")] = getattr(module, part).weight.shape
         template = _template(heads)
-        for rest, shape in stored_shapes(heads.trunk, template, module.layer).items():
+        for rest, shape in stored_shapes(heads.trunk.model, template, module.layer).items():
             found[Place(index, "layer", rest)] = shape
     return found
 
@@ -37,35 +37,16 @@ def fill_heads(heads: Heads, family: Family, tensors: Mapping[Place, torch.Tenso
         for part in ("enorm", "hnorm", "eh_proj", "norm"):
             if part in family.parts:
                 values = tensors[Place(index, part, "weight")]
+                own = getattr(module, part)
                 if part in _NORMS:
-                    values = _gain(values, from_centred=family.centred, to_centred=is_centred(getattr(module, part)))
-                getattr(module, part).weight.copy_(values)
+                    values = as_stored_gain(values, from_centred=family.centred, to_centred=is_centred(own))
+                own.weight.copy_(values)
         layer = {p.rest: values for p, values in tensors.items() if (p.module, p.part) == (index, "layer")}
-        fill_layer(heads.trunk, _template(heads), module.layer, layer)
+        fill_layer(heads.trunk.model, _template(heads), module.layer, layer)
 
 
-def stored_heads_tensors(heads: Heads, family: Family, dtype: torch.dtype) -> dict[Place, torch.Tensor]:
-    """The tensors of ``heads`` as ``family`` stores them, in ``dtype``; the reverse of ``fill_heads``."""
-    found = {}
-    for index, module in enumerate(_modules(heads)):
-        for part in ("enorm", "hnorm", "eh_proj", "norm"):
-            if part in family.parts:
-                norm = getattr(module, part)
-                values = norm.weight.detach()
-                if part in _NORMS:
-                    values = _gain(values, from_centred=is_centred(norm), to_centred=family.centred)
-                found[Place(index, part, "weight")] = values.to(dtype)
-        parameters = {name for name, _ in module.layer.named_parameters()}
-        own = {
-            name: tensor.detach().to(dtype) if name in parameters else tensor.detach()
-            for name, tensor in module.layer.state_dict().items()
-        }
-        for rest, tensor in stored_layer(heads.trunk, _template(heads), own).items():
-            found[Place(index, "layer", rest)] = tensor
-    return found
-
-
-def _gain(weight: torch.Tensor, *, from_centred: bool, to_centred: bool) -> torch.Tensor:
+def as_stored_gain(weight: torch.Tensor, *, from_centred: bool, to_centred: bool) -> torch.Tensor:
+    """A norm's weight for the other way of storing it, where the two differ."""
     if from_centred == to_centred:
         return weight
     return uncentre(weight) if from_centred else centre(weight)

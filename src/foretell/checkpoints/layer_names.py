@@ -1,7 +1,7 @@
 """A decoder layer's tensors under the names that the family's checkpoints have: experts one by one, older names.
 
 transformers keeps experts fused in memory and knows how it stores them; naming goes through its own save. Fusing is
-ours, and is checked by naming the result again.
+ours, and is checked by naming the result again. ``model`` is a transformers causal LM; it may be one without values.
 """
 
 from __future__ import annotations
@@ -14,31 +14,29 @@ import torch
 from torch import nn
 from transformers.core_model_loading import revert_weight_conversion
 
-from foretell.models.trunk import Trunk
-
 _EXPERT = re.compile(r"(?P<experts>.*experts)\.(?P<number>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
 
 
-def stored_layer(trunk: Trunk, index: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """``tensors`` of a layer, by their names in memory, under those that layer ``index`` has in a checkpoint."""
-    at = _layer_name(trunk, index)
+def stored_layer(model: Any, index: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """``tensors`` of a layer, by their names in memory, under those that layer ``index`` of ``model`` is stored by."""
+    at = _layer_name(model, index)
     named = {f"{at}.{name}": tensor for name, tensor in tensors.items()}
-    stored = revert_weight_conversion(trunk.model, named)
+    stored = revert_weight_conversion(model, named)
     where = re.compile(rf".*?\.{index}\.(.+)")
     return {where.fullmatch(name)[1]: tensor for name, tensor in stored.items()}  # type: ignore[index]
 
 
-def stored_shapes(trunk: Trunk, index: int, layer: nn.Module) -> dict[str, torch.Size]:
-    """Names and shapes with which ``layer``, built as the trunk's layer ``index``, is stored. No value is copied."""
+def stored_shapes(model: Any, index: int, layer: nn.Module) -> dict[str, torch.Size]:
+    """Names and shapes with which ``layer``, built as the model's layer ``index``, is stored. No value is copied."""
     empty = {name: torch.empty_like(tensor, device="meta") for name, tensor in layer.state_dict().items()}
-    return {name: tensor.shape for name, tensor in stored_layer(trunk, index, empty).items()}
+    return {name: tensor.shape for name, tensor in stored_layer(model, index, empty).items()}
 
 
 @torch.no_grad()
-def fill_layer(trunk: Trunk, index: int, layer: nn.Module, stored: Mapping[str, torch.Tensor]) -> None:
+def fill_layer(model: Any, index: int, layer: nn.Module, stored: Mapping[str, torch.Tensor]) -> None:
     """Copy ``stored`` tensors, complete and of the right shapes, into ``layer``; raises ValueError where none fits."""
     own = layer.state_dict()
-    names = _names_in_memory(trunk, index, own)
+    names = _names_in_memory(model, index, own)
     fused = _fused(stored)
     for name, tensor in own.items():
         source = fused.get(name, stored.get(names.get(name, name)))
@@ -47,11 +45,11 @@ def fill_layer(trunk: Trunk, index: int, layer: nn.Module, stored: Mapping[str, 
         tensor.copy_(source)
 
 
-def _names_in_memory(trunk: Trunk, index: int, own: Mapping[str, torch.Tensor]) -> dict[str, str]:
+def _names_in_memory(model: Any, index: int, own: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Name in memory -> stored name, for tensors that are only renamed."""
     names = {}
     for name, tensor in own.items():
-        stored = stored_layer(trunk, index, {name: torch.empty_like(tensor, device="meta")})
+        stored = stored_layer(model, index, {name: torch.empty_like(tensor, device="meta")})
         if len(stored) == 1:
             names[name] = next(iter(stored))
     return names
@@ -72,6 +70,6 @@ def _fused(stored: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     return fused
 
 
-def _layer_name(trunk: Trunk, index: int) -> str:
-    layer: Any = trunk.decoder.layers[index]
-    return next(name for name, module in trunk.model.named_modules() if module is layer)
+def _layer_name(model: Any, index: int) -> str:
+    layer = model.get_decoder().layers[index]
+    return next(name for name, module in model.named_modules() if module is layer)

@@ -108,7 +108,7 @@ def _block_layer(trunk: Trunk, stored: StoredModel, family: Family) -> int:
     usual = trunk.block_config()[1]
     others = [i for i in reversed(range(trunk.config.num_hidden_layers)) if i != usual]
     for index in (usual, *others):
-        if stored_shapes(trunk, index, trunk.decoder.layers[index]).keys() == names:
+        if stored_shapes(trunk.model, index, trunk.decoder.layers[index]).keys() == names:
             return -1 if index == usual else index
     return -1
 

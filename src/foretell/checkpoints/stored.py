@@ -90,6 +90,17 @@ class StoredModel:
         places = (self.family.place(name, self.num_layers) for name in self.head_names)
         return len({place.module for place in places if place is not None})
 
+    def dtype(self, name: str) -> torch.dtype:
+        """The torch type of a stored tensor. Raises CheckpointError for a type that torch has no name for here."""
+        import torch
+
+        types = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "F64": torch.float64}
+        if (stored := self.headers[name].dtype) not in types:
+            raise CheckpointError(
+                f"{self.folder}: {name} is stored as {stored}; heads are stored beside one of {', '.join(types)}"
+            )
+        return types[stored]
+
     def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
         """Tensors one by one, file by file; only the one at hand is in memory. Raises CheckpointError."""
         by_file: dict[Path, list[str]] = {}

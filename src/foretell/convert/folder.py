@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -47,11 +47,13 @@ def write_converted(
     *,
     added_bytes: int = 0,
     texts: Mapping[str, str] | None = None,
+    check: Callable[[Path], None] | None = None,
     on_progress: Progress | None = None,
 ) -> None:
     """Write ``config``, the weights of ``plan``, the source's other files and ``texts``; fill in ``report``.
 
-    What was written is read back before the folder appears. Raises CheckpointError, and leaves nothing then.
+    What was written is read back, and handed to ``check``, before the folder appears. Raises CheckpointError, and
+    leaves nothing then.
     """
     folder = Path(target).expanduser()
     _check_room(source, folder, added_bytes)
@@ -67,6 +69,8 @@ def write_converted(
         check_shards(source, plan, result)
         report.account_for(source.headers, result.headers)
         report.checks.append(f"{len(result.headers):,} tensors in {len(result.files)} files, as announced")
+        if check is not None:
+            check(fresh)
         report.files = sorted({path.name for path in fresh.iterdir()} | {RECORD_FILE})
         (fresh / RECORD_FILE).write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
 

@@ -1,0 +1,177 @@
+"""What a trunk and each depth of its heads weigh and cost, from names and shapes alone.
+
+FLOPs are those of one token's forward pass, 2 for every parameter that it passes through (Kaplan, arXiv 2001.08361,
+2.1): of routed experts the few that a token is sent to, of the embedding none, since a look-up multiplies nothing, and
+the output matrix once for the trunk and once for each depth, as each of them projects the vocabulary. Attention over
+the context, which grows with its length, is left out.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from foretell.checkpoints.files import TensorHeader
+
+_LOOKED_UP = re.compile(
+    r"(?:.*\.)?(?:embed_tokens|embed_tokens_per_layer|word_embeddings|tok_embeddings|embed_in|embeddings?|wte|wpe"
+    r"|embed_positions|token_embd|per_layer_token_embd|position_embd)\.(?:q?weight|weight_packed)"
+)
+_OUTPUT = re.compile(r"(?:(?:.*\.)?(?:lm_head|embed_out)|output|model\.output)\.(?:q?weight|weight_packed)")
+_ONE_EXPERT = re.compile(r"(?P<group>(?:.*\.)?experts)\.(?P<number>\d+)\..+")
+_ALL_EXPERTS = re.compile(r"(?:.*\.)?experts\.[^.]*\D[^.]*(?:\..+)?|.*_exps\.\w+")
+_SIDE = re.compile(
+    r"(?:model\.)?(?:visual|vision\w*|audio\w*|image\w*|multi_modal_projector|mm_projector|embed_vision|embed_audio)\."
+)
+_NOT_A_PARAMETER = re.compile(
+    r".*(?:\.(?:SCB|g_idx|qzeros|scales|weight_shape|weight_zero_point|absmax|quant_map|input_scale|output_scale"
+    r"|k_scale|v_scale|nested_\w+)|weight_scale\w*|weight_global_scale|input_global_scale|_scale_inv|_scales"
+    r"|\.weight\.\w+|\.rotary_emb\.inv_freq|draft_ids)"
+)
+_PACKED = re.compile(r".*(?:\.qweight|weight_packed|_blocks)")
+_NUM_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
+_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
+
+
+class Experts(NamedTuple):
+    """Routed experts of a layer, and those that one token is sent to; 0 where the config does not say."""
+
+    count: int = 0
+    per_token: int = 0
+
+
+@dataclass(frozen=True)
+class Cost:
+    """``parameters``: its own. ``copies``: those that only repeat the trunk's. ``active``: those that one token passes
+    through, the output matrix among them. ``flops_per_token``: forward, without attention over the context.
+    ``share_of_trunk``: of the trunk's FLOPs, None for the trunk itself and where the trunk is not known.
+    """
+
+    parameters: int
+    copies: int
+    active: int
+    flops_per_token: int
+    share_of_trunk: float | None = None
+
+
+@dataclass(frozen=True)
+class Costs:
+    """``depths``: one entry a module of the heads. ``side_parameters``: towers for images and sound, in no total."""
+
+    trunk: Cost | None
+    depths: list[Cost]
+    side_parameters: int = 0
+
+
+def experts_of(config: Mapping[str, Any]) -> Experts:
+    """What a config says of routed experts."""
+    return Experts(_first_count(config, _NUM_EXPERTS), _first_count(config, _PER_TOKEN))
+
+
+def parameter_counts(headers: Mapping[str, TensorHeader], bits: int | None) -> dict[str, int]:
+    """Parameters by tensor: scales of quantised matrices are none, packed numbers of ``bits`` count one by one."""
+    return {name: _count(name, header, bits) for name, header in headers.items()}
+
+
+def costs_of(
+    trunk: Mapping[str, int],
+    modules: Iterable[Mapping[str, int]],
+    experts: Experts,
+    copies: Collection[str] = (),
+    own_output: Collection[str] = (),
+) -> Costs:
+    """Costs of a trunk and of its heads' modules, from parameters by tensor name.
+
+    ``copies``: tensors of modules that repeat the trunk's. ``own_output``: output matrices of the modules' own.
+    """
+    side = {name for name in trunk if _SIDE.match(name)}
+    text = {name: count for name, count in trunk.items() if name not in side}
+    output = output_matrix(text)
+    whole = None
+    if text:
+        body = _active({name: n for name, n in text.items() if not _OUTPUT.fullmatch(name)}, experts)
+        whole = _cost(sum(text.values()), 0, body + output)
+    depths = []
+    for module in modules:
+        repeated = sum(count for name, count in module.items() if name in copies)
+        own = {name: count for name, count in module.items() if name not in copies}
+        projects = 0 if any(name in own_output for name in own) else output
+        depths.append(_cost(sum(own.values()), repeated, _active(own, experts) + projects, whole))
+    return Costs(whole, depths, sum(trunk[name] for name in side))
+
+
+def with_projection(modules: Iterable[int], projection: int, trunk: Cost | None) -> list[Cost]:
+    """Costs of dense modules of so many parameters, each with ``projection`` for its vocabulary."""
+    return [_cost(count, 0, count + projection, trunk) for count in modules]
+
+
+def output_matrix(trunk: Mapping[str, int]) -> int:
+    """Parameters that project the vocabulary: the output matrix, or the embedding where the two are tied."""
+    found = [n for name, n in trunk.items() if _OUTPUT.fullmatch(name)]
+    return max(found or [n for name, n in trunk.items() if _main_embedding(name)], default=0)
+
+
+def has_output_matrix(names: Iterable[str]) -> bool:
+    """True where an output matrix is stored beside the embedding."""
+    return any(_OUTPUT.fullmatch(name) for name in names)
+
+
+def embedding_of(names: Iterable[str]) -> str | None:
+    """Name of the trunk's token embedding; None where it has none."""
+    return next((name for name in names if _main_embedding(name) and not _SIDE.match(name)), None)
+
+
+def _main_embedding(name: str) -> bool:
+    positions = ("wpe.", "embed_positions.", "per_layer", "position_embd")
+    return bool(_LOOKED_UP.fullmatch(name)) and not any(word in name for word in positions)
+
+
+def _cost(parameters: int, copies: int, active: int, trunk: Cost | None = None) -> Cost:
+    share = active / trunk.active if trunk and trunk.active else None
+    return Cost(parameters, copies, active, 2 * active, share)
+
+
+def _active(counts: Mapping[str, int], experts: Experts) -> int:
+    """Parameters that one token passes through; all experts where the config does not say how many."""
+    numbers: dict[str, set[str]] = {}
+    for name in counts:
+        if found := _ONE_EXPERT.fullmatch(name):
+            numbers.setdefault(found["group"], set()).add(found["number"])
+    total = 0.0
+    for name, count in counts.items():
+        if _LOOKED_UP.fullmatch(name):
+            continue
+        share = 1.0
+        if found := _ONE_EXPERT.fullmatch(name):
+            share = _share(experts.per_token, len(numbers[found["group"]]))
+        elif _ALL_EXPERTS.fullmatch(name):
+            share = _share(experts.per_token, experts.count)
+        total += count * share
+    return round(total)
+
+
+def _share(per_token: int, count: int) -> float:
+    return min(per_token / count, 1.0) if per_token and count else 1.0
+
+
+def _count(name: str, header: TensorHeader, bits: int | None) -> int:
+    if _NOT_A_PARAMETER.fullmatch(name):
+        return 0
+    stored = math.prod(header.shape)
+    whole_numbers = re.fullmatch(r"[IU](\d+)", header.dtype)
+    packed = _PACKED.fullmatch(name) or (bits and bits < 8 and header.dtype in ("U8", "I8"))
+    if packed and whole_numbers:
+        return stored * int(whole_numbers[1]) // (bits or 4)
+    return stored
+
+
+def _first_count(config: Mapping[str, Any], keys: Iterable[str]) -> int:
+    for key in keys:
+        value = config.get(key)
+        value = value[0] if isinstance(value, list) and value else value
+        if isinstance(value, int) and not isinstance(value, bool) and value > 0:
+            return value
+    return 0

@@ -1,0 +1,63 @@
+"""Tensors of native heads, module by module and part by part. No torch import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from foretell.checkpoints.families import Family
+
+COPIES = ("embedding", "output")
+"""Parts that repeat the trunk's, but where a family has output matrices of its own."""
+
+_FUSION = ("enorm", "hnorm", "eh_proj", "embedding_half", "hidden_half")
+
+
+@dataclass
+class StoredModule:
+    """``parts``: stored names by part. ``rests``: names within the decoder layer."""
+
+    parts: dict[str, list[str]] = field(default_factory=dict)
+    rests: set[str] = field(default_factory=set)
+
+    @property
+    def names(self) -> list[str]:
+        """Every tensor of the module."""
+        return [name for names in self.parts.values() for name in names]
+
+
+def stored_modules(family: Family, names: Iterable[str], num_layers: int) -> tuple[list[StoredModule], list[str]]:
+    """Modules in order, and the names that belong to none.
+
+    What stands once for all modules, as ``mtp.fc`` does, counts with the first. A family whose module is several
+    layers in a row (Nemotron-H) begins a module where there is a fusion.
+    """
+    found: dict[int, StoredModule] = {}
+    strange = []
+    for name in names:
+        place = family.place(name, num_layers)
+        if place is None:
+            strange.append(name)
+            continue
+        module = found.setdefault(place.module, StoredModule())
+        module.parts.setdefault(place.part, []).append(name)
+        if place.part == "layer":
+            module.rests.add(place.rest)
+    modules: list[StoredModule] = []
+    for index in sorted(found):
+        if modules and _spans_layers(family) and not any(part in found[index].parts for part in _FUSION):
+            for part, more in found[index].parts.items():
+                modules[-1].parts.setdefault(part, []).extend(more)
+            modules[-1].rests |= {f"{index}.{rest}" for rest in found[index].rests}
+        else:
+            modules.append(found[index])
+    return modules, strange
+
+
+def missing_parts(family: Family, module: StoredModule) -> list[str]:
+    """Parts that every module of the family has and this one lacks."""
+    return [part for part in family.parts if part not in COPIES and part not in module.parts]
+
+
+def _spans_layers(family: Family) -> bool:
+    return family.name == "nemotron_h"

@@ -1,0 +1,171 @@
+"""How a checkpoint is quantised: what its config says, and how its tensors are stored. Headers alone are read."""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from foretell.checkpoints.files import TensorHeader
+
+_KEYS = ("quantization_config", "compression_config")
+_EXEMPT = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude")
+_BITS = ("bits", "w_bit", "num_bits", "weight_bits", "wbits")
+_BITS_BY_NAME = {"fp8": 8, "float8": 8, "int8": 8, "nvfp4": 4, "mxfp4": 4, "fp4": 4, "int4": 4, "w4a16": 4, "w8a8": 8}
+_SMALL_TYPES = ("F8", "I8", "U8", "F6", "F4")
+_MATRIX = re.compile(r"(?P<module>.+)\.(?:weight|qweight|weight_packed)")
+_PACKED = (".qweight", ".weight_packed")
+_SCALES = ("weight_scale_inv", "weight_scale", "weight_scale_2", "SCB", "scales", "weight.absmax")
+_LAYER = re.compile(r"(?:.*\.)?layers\.\d+\.(?P<rest>.+)")
+_SHOWN = 3
+
+
+@dataclass(frozen=True)
+class Quantisation:
+    """``method`` and ``bits`` of a weight, None where they are not said; ``exempt``: modules that the config leaves
+    out, under the setting ``exempt_key``. ``heads``: how the matrices in the heads' layers are stored, None without
+    heads.
+    """
+
+    method: str
+    bits: int | None
+    exempt: list[str]
+    exempt_key: str
+    heads: Literal["quantised", "plain", "mixed"] | None = None
+
+
+def quantisation_of(config: Mapping[str, Any]) -> Quantisation | None:
+    """What ``config.json``, or its ``text_config``, says; None where it says nothing."""
+    settings = _settings(config)
+    if not settings:
+        return None
+    method = str(settings.get("quant_method") or settings.get("quant_algo") or settings.get("format") or "unnamed")
+    used = [key for key in _EXEMPT if isinstance(settings.get(key), list)]
+    exempt = [str(entry) for key in used for entry in settings[key]]
+    usual = {"compressed-tensors": "ignore", "modelopt": "ignore"}.get(method, "modules_to_not_convert")
+    return Quantisation(method, _bits(settings, method), exempt, used[0] if used else usual)
+
+
+def quantised_matrices(headers: Mapping[str, TensorHeader]) -> dict[str, bool]:
+    """Module -> whether its matrix is stored in fewer bits, or packed. Norms and biases are left out."""
+    found = {}
+    for name, header in headers.items():
+        match = _MATRIX.fullmatch(name)
+        if match and (len(header.shape) > 1 or name.endswith(_PACKED)):
+            module = match["module"]
+            scaled = any(f"{module}.{scale}" in headers for scale in _SCALES)
+            found[module] = scaled or name.endswith(_PACKED) or header.dtype.startswith(_SMALL_TYPES)
+    return found
+
+
+def stored_as(modules: Iterable[bool]) -> Literal["quantised", "plain", "mixed"] | None:
+    """One word for how matrices are stored; None for no matrix."""
+    kinds = set(modules)
+    return None if not kinds else "mixed" if len(kinds) == 2 else "quantised" if kinds.pop() else "plain"
+
+
+def is_exempt(module: str, entries: Iterable[str]) -> bool:
+    """True where an entry of the config names ``module``, a module around it, or a pattern of it.
+
+    Entries are whole names, runs of their components, ``re:`` expressions (compressed-tensors) or have asterisks
+    (modelopt).
+    """
+    for entry in entries:
+        if entry.startswith("re:"):
+            try:
+                hit = re.match(entry[3:], module) is not None
+            except re.error:
+                hit = False
+        elif "*" in entry:
+            hit = fnmatch.fnmatchcase(module, entry) or fnmatch.fnmatchcase(module, f"{entry}.*")
+        else:
+            hit = f".{entry}." in f".{module}."
+        if hit:
+            return True
+    return False
+
+
+def quantisation_problems(
+    said: Quantisation | None, trunk: Mapping[str, bool], heads: Mapping[str, bool], head_layers: Mapping[str, str]
+) -> list[str]:
+    """Where config and tensors disagree. ``head_layers``: matrix in a head's decoder layer -> its name in that layer.
+
+    A head's matrix is held against the trunk's of the same name, as routers and the like are never quantised.
+    """
+    stored = [module for module, small in {**trunk, **heads}.items() if small]
+    if said is None:
+        if stored:
+            return [f"{len(stored)} matrices are quantised ({stored[0]}, ...), but config has no quantization_config"]
+        return []
+    if not stored:
+        return [f"config says {said.method}, but no matrix in the files is quantised"]
+    plain, small = [], []
+    kinds = _kinds(trunk)
+    for module, rest in head_layers.items():
+        expected = kinds.get(_kind(rest), set())
+        exempt = is_exempt(module, said.exempt)
+        if not heads[module] and expected == {True} and not exempt:
+            plain.append(module)
+        elif heads[module] and exempt:
+            small.append(module)
+    problems = []
+    if plain:
+        problems.append(
+            f"config says {said.method} for all layers, but {len(plain)} matrices of the heads are stored plain "
+            f"({_shown(plain)}): engines read them wrongly or skip them; name them in {said.exempt_key}"
+        )
+    if small:
+        problems.append(
+            f"{said.exempt_key} leaves out {len(small)} matrices of the heads that are stored quantised "
+            f"({_shown(small)}): engines read them as plain numbers"
+        )
+    return problems
+
+
+def _kinds(modules: Mapping[str, bool]) -> dict[str, set[bool]]:
+    kinds: dict[str, set[bool]] = {}
+    for module, small in modules.items():
+        if found := _LAYER.fullmatch(module):
+            kinds.setdefault(_kind(found["rest"]), set()).add(small)
+    return kinds
+
+
+def _kind(rest: str) -> str:
+    return re.sub(r"\.\d+\.", ".N.", rest)
+
+
+def _shown(names: list[str]) -> str:
+    return ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+
+
+def _settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    for part in (config, config.get("text_config")):
+        for key in _KEYS if isinstance(part, Mapping) else ():
+            if isinstance(part.get(key), Mapping) and part[key]:  # type: ignore[union-attr]
+                found: Mapping[str, Any] = part[key]  # type: ignore[index]
+                return found
+    return {}
+
+
+def _bits(settings: Mapping[str, Any], method: str) -> int | None:
+    for part in _parts(settings):
+        for key in _BITS:
+            value = part.get(key)
+            if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= 16:
+                return value
+    for flag, bits in (("load_in_4bit", 4), ("load_in_8bit", 8), ("_load_in_4bit", 4), ("_load_in_8bit", 8)):
+        if settings.get(flag) is True:
+            return bits
+    words = f"{method} {settings.get('quant_algo', '')} {settings.get('fmt', '')} {settings.get('quant_type', '')}"
+    return next((bits for name, bits in _BITS_BY_NAME.items() if name in words.lower()), None)
+
+
+def _parts(settings: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
+    """The settings, and those of weights within groups (compressed-tensors)."""
+    yield settings
+    groups = settings.get("config_groups")
+    for group in groups.values() if isinstance(groups, Mapping) else ():
+        if isinstance(group, Mapping) and isinstance(group.get("weights"), Mapping):
+            yield group["weights"]

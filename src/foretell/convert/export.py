@@ -1,0 +1,163 @@
+"""Export: trunk and adapter as one checkpoint in a layout that engines load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from os import PathLike
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from foretell.checkpoints.adapter_config import AdapterInfo, read_adapter_config
+from foretell.checkpoints.families import family_named
+from foretell.checkpoints.folds import fold_gain_into_output, is_centred, uncentre
+from foretell.checkpoints.gguf import gguf_to_folder
+from foretell.checkpoints.source import find_source
+from foretell.checkpoints.stored import StoredModel
+from foretell.convert.folder import check_target, write_converted
+from foretell.convert.head_layout import HeadTensors, check_conventions
+from foretell.convert.reload import check_reload
+from foretell.convert.report import Conversion
+from foretell.convert.shards import Plan, Progress
+from foretell.convert.skeleton import final_norm, skeleton
+from foretell.convert.targets import MODELING_FILE, TARGETS, Target, modeling_text
+from foretell.errors import AdapterMismatch, CheckpointError, UnsupportedModel, UsageError
+
+
+def export(
+    trunk: str | PathLike[str],
+    adapter: str | PathLike[str],
+    target: str | PathLike[str],
+    to: str,
+    *,
+    num_modules: int = 0,
+    fold_norm: bool = False,
+    reload: bool = True,
+    overwrite: bool = False,
+    on_progress: Progress | None = None,
+) -> Conversion:
+    """Write ``trunk`` (a model folder, a GGUF file or "demo") with the heads of ``adapter`` to ``target``.
+
+    ``to``: a name in ``TARGETS``. ``num_modules``: export so many distinct modules, the first ones; 0 = all.
+    ``fold_norm``: move the final norm's gain into the output head, so that engines that hand heads the state before
+    the norm and those that hand them the one after it agree. ``reload``: load the result and compare what its heads
+    compute, where memory allows. Raises CheckpointError, AdapterMismatch, UnsupportedModel, UsageError; nothing is
+    left behind then.
+    """
+    if to not in TARGETS:
+        raise UsageError(f"to {to!r} is not allowed; give {', '.join(TARGETS)}")
+    goal, info = TARGETS[to], read_adapter_config(adapter)
+    source = StoredModel.open(_folder(trunk, on_progress))
+    check_target(target, [source.folder, info.folder], overwrite)
+    num_modules = _num_modules(info, num_modules)
+    model = skeleton(source.folder)
+    _check_fit(source, info, model, goal)
+    family = family_named(goal.family)
+    report = Conversion(f"export --to {to}", str(source.folder), str(Path(target)))
+    report.notes += check_conventions(info, family, num_modules)
+    config = goal.config(source, num_modules)
+    norm_name, norm = final_norm(model)
+    heads = HeadTensors(info, family, model, num_modules, goal.qkv_bias)
+    dtype = source.dtype(norm_name)
+    plan = Plan()
+    extra: dict[str, torch.Tensor] = dict(goal.added(source))
+    report.added |= dict.fromkeys(extra, "zeros where the layout has biases and the trunk has none")
+    gain = next(source.read([norm_name]))[1]
+    if fold_norm:
+        gain = _fold(source, model, plan, config, report, extra)
+    borrowed = gain if info.heads.final_norm == "trunk" else None
+
+    def added() -> Iterator[tuple[str, torch.Tensor]]:
+        yield from extra.items()
+        for name, tensor in heads.tensors(dtype, borrowed):
+            report.added[name] = f"heads of {info.folder.name}"
+            yield name, tensor
+        report.renamed |= heads.renamed
+        report.notes += [f"folded: {fold}" for fold in heads.folds]
+
+    plan.added = added()
+    texts = {MODELING_FILE: modeling_text(source, num_modules)} if MODELING_FILE in str(config.get("auto_map")) else {}
+    report.notes.append(f"serve with {goal.serve}")
+
+    def check(folder: Path) -> None:
+        if reload:
+            report.checks.append(check_reload(source, folder, info, num_modules, exact=not fold_norm))
+
+    size = sum(t.numel() * t.element_size() for t in extra.values()) + (info.folder / "mtp.safetensors").stat().st_size
+    write_converted(
+        source, target, plan, config, report, added_bytes=2 * size, texts=texts, check=check, on_progress=on_progress
+    )
+    return report
+
+
+def _folder(trunk: str | PathLike[str], on_progress: Progress | None) -> Path:
+    found = find_source(trunk)
+    if found.kind == "hub":
+        raise CheckpointError(f"{trunk}: no such folder; to convert a model of the hub, download it first")
+    if found.kind == "gguf":
+        return gguf_to_folder(found.where, on_progress=lambda stage: on_progress and on_progress(stage, 0, 1))
+    return Path(found.where)
+
+
+def _num_modules(info: AdapterInfo, asked: int) -> int:
+    count = info.heads.num_modules
+    if not 0 <= asked <= count:
+        raise UsageError(f"num_modules {asked} is not allowed; {info.folder} has {count}: give 1 to {count}")
+    return asked or count
+
+
+def _check_fit(source: StoredModel, info: AdapterInfo, model: Any, goal: Target) -> None:
+    kind = source.text_config.get("model_type")
+    if goal.trunks and kind not in goal.trunks:
+        raise UnsupportedModel(
+            f"{source.folder}: model type {kind!r}; --to {goal.name} takes {', '.join(goal.trunks)}; {goal.hint}"
+        )
+    if source.head_names:
+        raise CheckpointError(
+            f"{source.folder}: has native heads already ({len(source.head_names)} tensors); strip it first: foretell "
+            "convert strip"
+        )
+    here = {
+        "architecture": type(model).__name__,
+        "hidden_size": source.text_config.get("hidden_size"),
+        "vocab_size": model.get_output_embeddings().weight.shape[0],
+    }
+    wrong = [
+        f"{key} {getattr(info.trunk, key)} (here {value})"
+        for key, value in here.items()
+        if getattr(info.trunk, key) != value
+    ]
+    if wrong:
+        raise AdapterMismatch(f"{info.folder}: made for {info.trunk.name}, not this trunk: {', '.join(wrong)}")
+
+
+def _fold(
+    source: StoredModel,
+    model: Any,
+    plan: Plan,
+    config: dict[str, Any],
+    report: Conversion,
+    extra: dict[str, torch.Tensor],
+) -> torch.Tensor:
+    """Plan the final norm with gain 1 and an output head that has the gain; the new weight of the norm."""
+    norm_name, norm = final_norm(model)
+    centred = is_centred(norm)
+    weight = next(source.read([norm_name]))[1]
+    gain = uncentre(weight) if centred else weight
+    unit = torch.zeros_like(weight) if centred else torch.ones_like(weight)
+    output = next(name for name, module in model.named_modules() if module is model.get_output_embeddings())
+    embedding = next(name for name, module in model.named_modules() if module is model.get_input_embeddings())
+    changed = {norm_name: lambda _: unit}
+    why = "the final norm's gain is in the output head now"
+    if f"{output}.weight" in source.headers:
+        changed[f"{output}.weight"] = lambda values: fold_gain_into_output(values, gain)
+    else:
+        values = next(source.read([f"{embedding}.weight"]))[1]
+        extra[f"{output}.weight"] = fold_gain_into_output(values, gain)
+        report.added[f"{output}.weight"] = f"output head of its own, untied from the embedding: {why}"
+        config["tie_word_embeddings"] = False
+    plan.changed = changed
+    report.changed |= dict.fromkeys(changed, why)
+    report.notes.append("the trunk's logits are the same but for one rounding of the output head")
+    return unit

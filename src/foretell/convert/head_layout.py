@@ -1,0 +1,128 @@
+"""An adapter's tensors in the layout of a family: names, concat order, and how norms store their gain."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from safetensors import safe_open
+
+from foretell.checkpoints.adapter_config import TENSOR_FILE, AdapterInfo
+from foretell.checkpoints.families import Family, Place, family_named
+from foretell.checkpoints.folds import is_centred, swap_halves
+from foretell.checkpoints.head_tensors import as_stored_gain
+from foretell.checkpoints.layer_names import stored_layer
+from foretell.config import HeadsConfig
+from foretell.convert.skeleton import final_norm, layer_index
+from foretell.errors import CheckpointError
+
+_NORMS = ("enorm", "hnorm", "norm")
+
+
+class HeadTensors:
+    """The heads of an adapter, ``num_modules`` of them, for ``family``; ``model`` is the trunk, without values."""
+
+    def __init__(self, info: AdapterInfo, family: Family, model: Any, num_modules: int, qkv_bias: bool) -> None:
+        self.info, self.family, self.model = info, family, model
+        self.num_modules, self.qkv_bias = num_modules, qkv_bias
+        self.num_layers: int = model.get_decoder().config.num_hidden_layers
+        self.renamed: dict[str, str] = {}
+        self.folds: list[str] = []
+
+    def tensors(self, dtype: torch.dtype, trunk_gain_D: torch.Tensor | None) -> Iterator[tuple[str, torch.Tensor]]:
+        """Stored name and values, in ``dtype``; ``trunk_gain_D``: the final norm of heads that use the trunk's."""
+        ours = family_named("transformers")
+        centred = is_centred(final_norm(self.model)[1])
+        index = layer_index(self.model, self.info.heads.block_layer)
+        with safe_open(self.info.folder / TENSOR_FILE, framework="pt") as file:
+            names = sorted(file.keys())
+            places = {name: ours.place(name, self.num_layers) for name in names}
+            for name, place in places.items():
+                if place is None or place.module >= self.num_modules:
+                    continue
+                values = file.get_tensor(name)
+                for rest, part in self._stored_parts(place, values, index):
+                    there = Place(place.module, place.part, rest)
+                    stored = self.family.stored(there, self.num_layers)
+                    self.renamed[name] = stored
+                    yield stored, self._folded(there, part, centred).to(dtype if part.is_floating_point() else None)
+                    if self.qkv_bias and rest.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+                        bias = name.removesuffix("weight") + "bias"
+                        if bias not in places:
+                            yield stored.removesuffix("weight") + "bias", torch.zeros(len(part), dtype=dtype)
+        if trunk_gain_D is not None:
+            for module in range(self.num_modules):
+                there = Place(module, "norm", "weight")
+                yield self.family.stored(there, self.num_layers), self._folded(there, trunk_gain_D, centred).to(dtype)
+
+    def _stored_parts(self, place: Place, values: torch.Tensor, index: int) -> Iterator[tuple[str, torch.Tensor]]:
+        if place.part != "layer":
+            yield place.rest, values
+            return
+        yield from stored_layer(self.model, index, {place.rest: values}).items()
+
+    def _folded(self, place: Place, values: torch.Tensor, centred: bool) -> torch.Tensor:
+        if place.part in _NORMS and centred != self.family.centred:
+            self._fold("zero-centred norms" if self.family.centred else "norms with their whole gain")
+            return as_stored_gain(values, from_centred=centred, to_centred=self.family.centred)
+        if place.part == "eh_proj" and self.info.heads.concat != concat_of(self.family):
+            self._fold(f"halves of eh_proj swapped ({concat_of(self.family).replace('_', ' ')})")
+            return swap_halves(values)
+        return values
+
+    def _fold(self, what: str) -> None:
+        if what not in self.folds:
+            self.folds.append(what)
+
+
+def concat_of(family: Family) -> str:
+    """Which half comes first in this family."""
+    return str(family.conventions.get("concat", HeadsConfig().concat))
+
+
+def check_conventions(info: AdapterInfo, family: Family, num_modules: int) -> list[str]:
+    """Raise CheckpointError where these heads compute what the layout cannot say; notes for what it says otherwise."""
+    heads, wanted = info.heads, HeadsConfig(**{"num_depths": 1} | dict(family.conventions))
+    if heads.kind != "sequential" or heads.own_output:
+        what = "output matrices of their own" if heads.kind == "sequential" else f"kind {heads.kind}"
+        raise CheckpointError(
+            f"{info.folder}: heads of {what}; {family.name} holds sequential heads that share the trunk's output head"
+        )
+    if family.max_modules and num_modules > family.max_modules:
+        raise CheckpointError(
+            f"{info.folder}: {num_modules} distinct modules, of which the engines serve {family.max_modules} in the "
+            f"{family.name} layout; to export the first alone, give --modules {family.max_modules}"
+        )
+    if heads.hidden_source != wanted.hidden_source:
+        where = {"pre": "before", "post": "after"}
+        raise CheckpointError(
+            f"{info.folder}: these heads read the trunk's state {where[heads.hidden_source]} its final norm, and "
+            f"the {family.name} layout means the one {where[wanted.hidden_source]} it. Bring them there with: foretell "
+            f"convert fold-norm TRUNK {info.folder} OUT, and train OUT a little (docs/guides/engines.md)"
+            if wanted.hidden_source == "pre"
+            else f"{info.folder}: these heads read the trunk's state before its final norm, and the {family.name} "
+            'layout means the one after it; train heads with hidden_source = "post"'
+        )
+    if heads.feedback != wanted.feedback and (num_modules > 1 or heads.num_depths > 1):
+        raise CheckpointError(
+            f"{info.folder}: these heads hand on their {heads.feedback} state, and the {family.name} layout means the "
+            f'{wanted.feedback} one; train heads with feedback = "{wanted.feedback}"'
+        )
+    return _notes(info, num_modules, wanted)
+
+
+def _notes(info: AdapterInfo, num_modules: int, wanted: HeadsConfig) -> list[str]:
+    heads = info.heads
+    notes = []
+    if num_modules < heads.num_modules:
+        notes.append(f"modules {num_modules + 1} to {heads.num_modules} of the adapter were left behind, as asked")
+    if heads.draft_vocab_size:
+        notes.append(
+            f"the draft vocabulary of {heads.draft_vocab_size:,} tokens was left behind: engines draft from all tokens"
+        )
+    if heads.zero_first != wanted.zero_first:
+        notes.append("engines count the embedding beside a text's first state as zeros; it touches one key alone")
+    if heads.max_positions:
+        notes.append(f"the heads' own window of {heads.max_positions} tokens was left behind: engines know none")
+    return notes

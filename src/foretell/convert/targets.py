@@ -1,0 +1,197 @@
+"""Where heads can be exported to: the layout, which trunks it takes, and what becomes of the trunk's config."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from foretell.checkpoints.stored import StoredModel
+from foretell.errors import CheckpointError
+
+MODELING_FILE = "modeling_foretell.py"
+
+Config = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Target:
+    """``family``: entry of the table whose layout is written. ``trunks``: model types it takes, none = any.
+
+    ``config``: the new config, of the trunk and the number of modules. ``hint``: what to give instead where a trunk is
+    refused. ``added``: tensors that the trunk lacks in this layout. ``serve``: how engines are told to use the heads.
+    """
+
+    name: str
+    family: str
+    trunks: tuple[str, ...]
+    config: Callable[[StoredModel, int], Config]
+    hint: str
+    serve: str
+    added: Callable[[StoredModel], Iterator[tuple[str, torch.Tensor]]] = lambda source: iter(())
+    qkv_bias: bool = False
+
+
+def _mimo(source: StoredModel, num_modules: int) -> Config:
+    """Qwen2's config under MiMo's class name: loads without remote code, in transformers as a plain Qwen2."""
+    config = dict(source.config)
+    _refuse_for_qwen2(source)
+    for key in ("attention_bias", "mlp_bias", "pretraining_tp", "head_dim", "rope_interleaved", "layer_types"):
+        config.pop(key, None)
+    return config | {
+        "architectures": ["MiMoForCausalLM"],
+        "model_type": "qwen2",
+        "num_nextn_predict_layers": num_modules,
+        "use_sliding_window": False,
+    }
+
+
+def _refuse_for_qwen2(source: StoredModel) -> None:
+    config = source.text_config
+    size, num_heads = config.get("hidden_size", 0), config.get("num_attention_heads", 1)
+    wrong = [
+        f"{key} {config.get(key)!r}"
+        for key, allowed in (
+            ("hidden_act", ("silu", None)),
+            ("mlp_bias", (False, None)),
+            ("head_dim", (size // num_heads, None)),
+            ("use_sliding_window", (False, None)),
+            ("sliding_window", (None,) if config.get("model_type") == "mistral" else (config.get("sliding_window"),)),
+            ("attention_bias", (False, None)),
+        )
+        if config.get(key) not in allowed
+    ]
+    if wrong:
+        raise CheckpointError(f"{source.folder}: a Qwen2 trunk, as the MiMo layout has, has no {', '.join(wrong)}")
+
+
+def _zero_biases(source: StoredModel) -> Iterator[tuple[str, torch.Tensor]]:
+    """Qwen2 has biases on queries, keys and values; a trunk without gets zeros, which change nothing."""
+    for index in range(source.num_layers):
+        for part in "qkv":
+            at = f"model.layers.{index}.self_attn.{part}_proj"
+            if f"{at}.bias" not in source.headers:
+                shape, _ = source.headers[f"{at}.weight"]
+                yield f"{at}.bias", torch.zeros(shape[0], dtype=source.dtype(f"{at}.weight"))
+
+
+def _qwen3_5(source: StoredModel, num_modules: int) -> Config:
+    """The keys of Qwen3.5, and those that transformers' own MtpModel reads."""
+    claims: Config = {"mtp_num_hidden_layers": num_modules, "num_mtp_layers": num_modules}
+    claims["mtp_layer_types"] = ["full_attention"] * num_modules
+    types = source.text_config.get("layer_types") or []
+    if "linear_attention" in types and "full_attention" in types:
+        claims["full_attention_interval"] = types.index("full_attention") + 1  # SGLang reads this, not layer_types
+    return _with(source.config, claims)
+
+
+def _deepseek(source: StoredModel, num_modules: int) -> Config:
+    """The trunk's own config, a class of its own name that knows which layers are heads, and the claims."""
+    text = source.text_config
+    claims: Config = {"num_mtp_layers": num_modules, "num_nextn_predict_layers": num_modules}
+    if types := text.get("layer_types"):
+        kind = "full_attention" if "full_attention" in types else types[-1]
+        claims["mtp_layer_types"] = [kind] * num_modules
+    if types := text.get("mlp_layer_types"):
+        claims["mtp_mlp_layer_types"] = [types[-1]] * num_modules
+    name = f"Foretell{_architecture(source)}"
+    auto_map = {"AutoModelForCausalLM": f"{MODELING_FILE.removesuffix('.py')}.{name}"}
+    return _with(source.config, claims) | {"architectures": [name], "auto_map": auto_map}
+
+
+def modeling_text(source: StoredModel, num_modules: int) -> str:
+    """The remote code of ``deepseek-style``: the trunk's class, told which layers are heads."""
+    base = _architecture(source)
+    layers = "|".join(str(source.num_layers + k) for k in range(num_modules))
+    return (
+        f'"""{base} with MTP heads in layers {layers.replace("|", ", ")}, for generate(use_mtp=True)."""\n\n'
+        f"from transformers import {base}\n\n\n"
+        f"class Foretell{base}({base}):\n"
+        f'    _keys_to_ignore_on_load_unexpected = [r"^model\\.layers\\.({layers})\\."]\n'
+    )
+
+
+def _mellum(source: StoredModel, num_modules: int) -> Config:
+    """A dense Qwen3 as Mellum, whose experts are never built: transformers serves its heads without remote code."""
+    config = dict(source.config)
+    count = source.num_layers
+    types = config.get("layer_types") or ["full_attention"] * count
+    if set(types) != {"full_attention"} or config.get("attention_bias"):
+        raise CheckpointError(
+            f"{source.folder}: the mellum layout takes a dense Qwen3 with full attention and no biases; give --to "
+            "deepseek-style"
+        )
+    rope = config.pop("rope_parameters", None) or {"rope_type": "default", "rope_theta": config.get("rope_theta", 1e4)}
+    for key in ("rope_theta", "rope_scaling", "sliding_window", "use_sliding_window", "max_window_layers"):
+        config.pop(key, None)
+    return config | {
+        "architectures": ["MellumForCausalLM"],
+        "model_type": "mellum",
+        "layer_types": types,
+        "mlp_layer_types": ["dense"] * count,
+        "rope_parameters": {"full_attention": rope},
+        "num_nextn_predict_layers": num_modules,
+        "mtp_layer_types": ["full_attention"] * num_modules,
+        "mtp_mlp_layer_types": ["dense"] * num_modules,
+        "num_local_experts": 2,
+        "num_experts_per_tok": 1,
+    }
+
+
+def _with(config: Config, claims: Config) -> Config:
+    """``claims`` where the settings of the language model stand."""
+    nested = config.get("text_config")
+    return config | ({"text_config": nested | claims} if isinstance(nested, dict) else claims)
+
+
+def _architecture(source: StoredModel) -> str:
+    names = source.config.get("architectures") or []
+    if len(names) != 1 or not str(names[0]).isidentifier():
+        raise CheckpointError(f"{source.folder}: architectures is {names!r}; expected one class name")
+    return str(names[0]).removeprefix("Foretell")
+
+
+_VLLM = 'vllm serve DIR --speculative-config \'{"method":"mtp","num_speculative_tokens":K}\''
+_SGLANG = "--speculative-algorithm NEXTN --speculative-num-steps K --speculative-eagle-topk 1"
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target(
+            name="mimo",
+            family="mimo",
+            trunks=("llama", "qwen2", "mistral"),
+            config=_mimo,
+            hint="deepseek-style takes any trunk",
+            serve=f"vLLM: {_VLLM}; SGLang, where the final norm was folded: {_SGLANG}",
+            added=_zero_biases,
+            qkv_bias=True,
+        ),
+        Target(
+            name="qwen3_5",
+            family="qwen3_5",
+            trunks=("qwen3_5_text", "qwen3_5_moe_text", "qwen3_5", "qwen3_5_moe", "qwen3_next"),
+            config=_qwen3_5,
+            hint="mimo takes llama and qwen2, mellum qwen3, deepseek-style any trunk",
+            serve=f"vLLM: {_VLLM}; SGLang: {_SGLANG}; llama.cpp: convert it, then --spec-type draft-mtp",
+        ),
+        Target(
+            name="deepseek-style",
+            family="deepseek",
+            trunks=(),
+            config=_deepseek,
+            hint="",
+            serve=f"transformers: generate(use_mtp=True), trust_remote_code=True; vLLM: {_VLLM} --trust-remote-code",
+        ),
+        Target(
+            name="mellum",
+            family="mellum",
+            trunks=("qwen3",),
+            config=_mellum,
+            hint="deepseek-style takes any trunk",
+            serve=f"transformers: generate(use_mtp=True); vLLM: {_VLLM}",
+        ),
+    )
+}
