@@ -128,7 +128,7 @@ def load_adapter(trunk: Trunk, folder: str | PathLike[str], dtype: torch.dtype |
     headers = read_headers(path)
     draft_ids = _read_draft_ids(path, headers, info.heads.draft_vocab_size, trunk)
     heads = build_heads(trunk, info.heads, draft_ids).to(dtype or trunk.dtype)
-    wanted = {_disk_name(name, heads.config.kind): tensor for name, tensor in heads.state_dict().items()}
+    wanted = {disk_name(name, heads.config.kind): tensor for name, tensor in heads.state_dict().items()}
     _check_names(info, headers, wanted)
     try:
         with safe_open(path, framework="pt") as file:
@@ -213,12 +213,12 @@ def _to_disk(heads: Heads, dtype: torch.dtype, keep: bool) -> dict[str, torch.Te
         if not keep:
             continue
         kept = full.to("cpu", dtype if name in parameters else tensor.dtype)
-        tensors[_disk_name(name, heads.config.kind)] = kept.clone().contiguous()
+        tensors[disk_name(name, heads.config.kind)] = kept.clone().contiguous()
     return tensors
 
 
-def _disk_name(name: str, kind: str) -> str:
-    """``modules_by_depth.0.layer.self_attn...`` in code -> ``mtp.layers.0.self_attn...`` on disk."""
+def disk_name(name: str, kind: str) -> str:
+    """Name in code -> on disk: ``modules_by_depth.0.layer.self_attn...`` -> ``mtp.layers.0.self_attn...``."""
     if name == "draft_ids_V":
         return "mtp.draft_ids"
     if not name.startswith("modules_by_depth."):

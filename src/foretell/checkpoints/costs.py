@@ -59,7 +59,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class Costs:
-    """``depths``: one entry a module of the heads. ``side_parameters``: towers for images and sound, in no total."""
+    """``depths``: one entry a module of the heads; a single one serves every depth. ``side_parameters``: towers for
+    images and sound, not counted with the trunk.
+    """
 
     trunk: Cost | None
     depths: list[Cost]
@@ -76,36 +78,39 @@ def parameter_counts(headers: Mapping[str, TensorHeader], bits: int | None) -> d
     return {name: _count(name, header, bits) for name, header in headers.items()}
 
 
-def costs_of(
-    trunk: Mapping[str, int],
+def trunk_cost(counts: Mapping[str, int], experts: Experts) -> tuple[Cost | None, int]:
+    """Cost of a trunk, from parameters by tensor name, and the parameters of its towers for images and sound, which a
+    token of text does not pass through. None where no tensor is the language model's.
+    """
+    text = {name: count for name, count in counts.items() if not _SIDE.match(name)}
+    side = sum(counts.values()) - sum(text.values())
+    if not text:
+        return None, side
+    body = {name: count for name, count in text.items() if not _OUTPUT.fullmatch(name)}
+    return _cost(sum(text.values()), 0, _active(body, experts) + output_matrix(text)), side
+
+
+def module_costs(
     modules: Iterable[Mapping[str, int]],
     experts: Experts,
+    projection: int,
+    trunk: Cost | None,
+    *,
     copies: Collection[str] = (),
-    own_output: Collection[str] = (),
-) -> Costs:
-    """Costs of a trunk and of its heads' modules, from parameters by tensor name.
+    own_outputs: Collection[str] = (),
+) -> list[Cost]:
+    """Costs of heads' modules, each from parameters by tensor name.
 
-    ``copies``: tensors of modules that repeat the trunk's. ``own_output``: output matrices of the modules' own.
+    ``projection``: parameters of the output matrix that a module shares with the trunk; one with a matrix among
+    ``own_outputs`` passes through that. ``copies``: tensors that repeat the trunk's.
     """
-    side = {name for name in trunk if _SIDE.match(name)}
-    text = {name: count for name, count in trunk.items() if name not in side}
-    output = output_matrix(text)
-    whole = None
-    if text:
-        body = _active({name: n for name, n in text.items() if not _OUTPUT.fullmatch(name)}, experts)
-        whole = _cost(sum(text.values()), 0, body + output)
-    depths = []
+    found = []
     for module in modules:
-        repeated = sum(count for name, count in module.items() if name in copies)
         own = {name: count for name, count in module.items() if name not in copies}
-        projects = 0 if any(name in own_output for name in own) else output
-        depths.append(_cost(sum(own.values()), repeated, _active(own, experts) + projects, whole))
-    return Costs(whole, depths, sum(trunk[name] for name in side))
-
-
-def with_projection(modules: Iterable[int], projection: int, trunk: Cost | None) -> list[Cost]:
-    """Costs of dense modules of so many parameters, each with ``projection`` for its vocabulary."""
-    return [_cost(count, 0, count + projection, trunk) for count in modules]
+        shared = 0 if any(name in own_outputs for name in own) else projection
+        repeated = sum(module.values()) - sum(own.values())
+        found.append(_cost(sum(own.values()), repeated, _active(own, experts) + shared, trunk))
+    return found
 
 
 def output_matrix(trunk: Mapping[str, int]) -> int:

@@ -29,13 +29,13 @@ class Family:
 
     ``parts``: part of a module -> stored prefix, in which ``{k}`` is the module, from 0, and ``{n}`` the layer number
     behind the trunk's last. Parts: ``enorm``, ``hnorm``, ``eh_proj``, ``norm`` (the module's final norm), ``layer``
-    (prefix of the decoder layer's own names), ``embedding`` and ``output`` (copies of the trunk's, or their own);
-    ``embedding_half`` and ``hidden_half`` in place of ``eh_proj`` where it is stored in two matrices.
+    (prefix of the decoder layer's own names), ``embedding`` and ``output`` (copies of the trunk's).
     ``architectures``: regular expression for config.json's; "" matches none: the layout alone decides.
     ``count_keys``: settings that announce the number of modules. ``conventions``: what differs from HeadsConfig's
-    defaults. ``centred``: norms store an offset from 1. ``renames``: names within the layer that differ from those of
-    the trunk's layers, (theirs, the trunk's). ``max_modules``: engines serve no more of this family, 0 = any number.
-    ``engines``: what each of ``ENGINES`` does with a checkpoint. ``blocked``: why Foretell cannot run its heads, or "".
+    defaults. ``centred``: norms store an offset from 1, or not; None = as the trunk's. ``renames``: names within the
+    layer that differ from those of the trunk's layers, (theirs, the trunk's). ``max_modules``: engines serve no more of
+    this family, 0 = any number. ``engines``: what each of ``ENGINES`` does with a checkpoint. ``blocked``: why Foretell
+    cannot run its heads, or "".
     """
 
     name: str
@@ -44,7 +44,7 @@ class Family:
     parts: Mapping[str, str]
     count_keys: tuple[str, ...] = ("num_nextn_predict_layers",)
     conventions: Mapping[str, Any] = field(default_factory=dict)
-    centred: bool = False
+    centred: bool | None = None
     renames: tuple[tuple[str, str], ...] = ()
     max_modules: int = 0
     engines: tuple[str, str, str, str] = ("", "", "", "")

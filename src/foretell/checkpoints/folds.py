@@ -36,6 +36,15 @@ def is_centred(norm: nn.Module) -> bool:
     return bool(torch.func.functional_call(norm, zeros, (ones,)).abs().max() > 1e-6)
 
 
+def rotary_pairs_to_halves(weight: torch.Tensor, num_heads: int) -> torch.Tensor:
+    """Rows of a query or key projection from rotary pairs side by side to the halves of a head apart. Exact.
+
+    (heads, hd/2, 2) -> (heads, 2, hd/2), as transformers' rotary embedding turns them.
+    """
+    rows, width = weight.shape
+    return weight.view(num_heads, rows // num_heads // 2, 2, width).transpose(1, 2).reshape(rows, width)
+
+
 def fold_gain_into_output(output_VD: torch.Tensor, gain_D: torch.Tensor) -> torch.Tensor:
     """Output head W and the final norm's gain g -> W diag(g), to stand behind a norm of gain 1.
 

@@ -45,9 +45,9 @@ def fill_heads(heads: Heads, family: Family, tensors: Mapping[Place, torch.Tenso
         fill_layer(heads.trunk.model, _template(heads), module.layer, layer)
 
 
-def as_stored_gain(weight: torch.Tensor, *, from_centred: bool, to_centred: bool) -> torch.Tensor:
-    """A norm's weight for the other way of storing it, where the two differ."""
-    if from_centred == to_centred:
+def as_stored_gain(weight: torch.Tensor, *, from_centred: bool | None, to_centred: bool | None) -> torch.Tensor:
+    """A norm's weight for the other way of storing it, where the two differ; None is like the other."""
+    if from_centred is None or to_centred is None or from_centred == to_centred:
         return weight
     return uncentre(weight) if from_centred else centre(weight)
 

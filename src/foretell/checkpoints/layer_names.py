@@ -45,6 +45,14 @@ def fill_layer(model: Any, index: int, layer: nn.Module, stored: Mapping[str, to
         tensor.copy_(source)
 
 
+def fused_name(name: str) -> str:
+    """Name of the tensor in memory that holds the stored one; the same for all but experts."""
+    found = _EXPERT.fullmatch(name)
+    if found is None:
+        return name
+    return f"{found['experts']}.{'down' if found['projection'] == 'down' else 'gate_up'}_proj"
+
+
 def _names_in_memory(model: Any, index: int, own: Mapping[str, torch.Tensor]) -> dict[str, str]:
     """Name in memory -> stored name, for tensors that are only renamed."""
     names = {}

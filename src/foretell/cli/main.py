@@ -15,6 +15,7 @@ from collections.abc import Callable, Sequence
 from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from foretell.cli.bench import bench
+from foretell.cli.convert import convert
 from foretell.cli.demo import demo
 from foretell.cli.distill import distill
 from foretell.cli.generate import generate
@@ -55,6 +56,7 @@ app = App(
 _COMMANDS: tuple[Callable[..., int | None], ...] = (demo, generate, verify, bench, distill, train, probe, inspect)
 for _place, _command in enumerate(_COMMANDS):
     app.command(_command, sort_key=_place)
+app.command(convert)
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -100,12 +102,19 @@ def _usage_text(error: CycloptsError) -> str:
 
 
 def _missing_text(keyword: str | None, name: str, chain: Sequence[str]) -> str:
-    command = next((command for command in _COMMANDS if [command.__name__] == list(chain)), None)
+    command = _command_of(chain)
     if keyword is not None or command is None:
         return f"{keyword or name} needs a value; foretell {' '.join([*chain, '--help'])} says which"
     examples = [line.strip() for line in (command.__doc__ or "").partition("Try:")[2].splitlines() if line.strip()]
-    example = next((line for line in examples if line.startswith(f"foretell {command.__name__} ")), examples[0])
+    example = next((line for line in examples if line.startswith(f"foretell {' '.join(chain)} ")), examples[0])
     return f"{name} is missing; for example: {example}"
+
+
+def _command_of(chain: Sequence[str]) -> Callable[..., object] | None:
+    found = app
+    for name in chain:
+        found = found[name]
+    return found.default_command
 
 
 def _is_text(token: str) -> bool:

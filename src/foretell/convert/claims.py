@@ -8,6 +8,9 @@ from typing import Any
 
 from foretell.checkpoints.native import CLAIMS
 
+MODELING_FILE, CLASS_PREFIX = "modeling_foretell.py", "Foretell"
+"""The remote code of an export in the deepseek-style layout, and how its class is called: before the trunk's own."""
+
 LISTS = ("mtp_layer_types", "mtp_mlp_layer_types")
 """Settings that describe the layers of native heads, one entry a module."""
 
@@ -27,7 +30,7 @@ def without_heads(config: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
         for key in _PER_LAYER:
             if isinstance(part.get(key), list) and len(part[key]) > num_layers:
                 part[key] = part[key][:num_layers]
-    return changed
+    return _plain_class(changed)
 
 
 def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
@@ -43,6 +46,18 @@ def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dic
                 if isinstance(theirs, list) and isinstance(own, list) and len(theirs) > len(own):
                     target[key] = own + theirs[len(own) :]
     return changed
+
+
+def _plain_class(config: dict[str, Any]) -> dict[str, Any]:
+    """Undo what an export did to the trunk's class: it had to name one that knows of the heads."""
+    names = [str(name) for name in config.get("architectures") or []]
+    if config.get("model_type") == "qwen2" and names == ["MiMoForCausalLM"]:
+        return config | {"architectures": ["Qwen2ForCausalLM"]}
+    if MODELING_FILE.removesuffix(".py") in str(config.get("auto_map")):
+        return {key: value for key, value in config.items() if key != "auto_map"} | {
+            "architectures": [name.removeprefix(CLASS_PREFIX) for name in names]
+        }
+    return config
 
 
 def _parts(config: dict[str, Any]) -> Iterator[dict[str, Any]]:

@@ -15,13 +15,14 @@ from foretell.checkpoints.folds import fold_gain_into_output, is_centred, uncent
 from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.source import find_source
 from foretell.checkpoints.stored import StoredModel
+from foretell.convert.claims import MODELING_FILE
 from foretell.convert.folder import check_target, write_converted
 from foretell.convert.head_layout import HeadTensors, check_conventions
 from foretell.convert.reload import check_reload
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
 from foretell.convert.skeleton import final_norm, skeleton
-from foretell.convert.targets import MODELING_FILE, TARGETS, Target, modeling_text
+from foretell.convert.targets import TARGETS, Target, modeling_text
 from foretell.errors import AdapterMismatch, CheckpointError, UnsupportedModel, UsageError
 
 

@@ -12,6 +12,7 @@ from typing import Any
 from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE
 from foretell.checkpoints.files import INDEX_FILE, check_folder, read_json, written_whole
 from foretell.checkpoints.stored import StoredModel
+from foretell.convert.claims import MODELING_FILE
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress, check_shards, write_shards
 from foretell.errors import CheckpointError
@@ -20,7 +21,7 @@ RECORD_FILE = "conversion.json"
 """The report, in the folder itself; a folder that has one, and no file beside those it lists, may be overwritten."""
 
 _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", ".onnx", ".npz", ".ckpt")
-_REPLACED = ("config.json", INDEX_FILE, CONFIG_FILE, TENSOR_FILE, RECORD_FILE)
+_REPLACED = ("config.json", INDEX_FILE, CONFIG_FILE, TENSOR_FILE, RECORD_FILE, MODELING_FILE)
 _TEMPLATES = "additional_chat_templates"
 _SPARE_BYTES = 10**8
 
@@ -68,7 +69,8 @@ def write_converted(
         result = StoredModel.open(fresh)
         check_shards(source, plan, result)
         report.account_for(source.headers, result.headers)
-        report.checks.append(f"{len(result.headers):,} tensors in {len(result.files)} files, as announced")
+        count = len(result.files)
+        report.checks.append(f"{len(result.headers):,} tensors in {count} file{'s' * (count != 1)}, read back")
         if check is not None:
             check(fresh)
         report.files = sorted({path.name for path in fresh.iterdir()} | {RECORD_FILE})

@@ -63,7 +63,7 @@ class HeadTensors:
         yield from stored_layer(self.model, index, {place.rest: values}).items()
 
     def _folded(self, place: Place, values: torch.Tensor, centred: bool) -> torch.Tensor:
-        if place.part in _NORMS and centred != self.family.centred:
+        if place.part in _NORMS and self.family.centred not in (None, centred):
             self._fold("zero-centred norms" if self.family.centred else "norms with their whole gain")
             return as_stored_gain(values, from_centred=centred, to_centred=self.family.centred)
         if place.part == "eh_proj" and self.info.heads.concat != concat_of(self.family):

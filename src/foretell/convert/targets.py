@@ -9,9 +9,8 @@ from typing import Any
 import torch
 
 from foretell.checkpoints.stored import StoredModel
+from foretell.convert.claims import CLASS_PREFIX, MODELING_FILE
 from foretell.errors import CheckpointError
-
-MODELING_FILE = "modeling_foretell.py"
 
 Config = dict[str, Any]
 
@@ -96,7 +95,7 @@ def _deepseek(source: StoredModel, num_modules: int) -> Config:
         claims["mtp_layer_types"] = [kind] * num_modules
     if types := text.get("mlp_layer_types"):
         claims["mtp_mlp_layer_types"] = [types[-1]] * num_modules
-    name = f"Foretell{_architecture(source)}"
+    name = CLASS_PREFIX + _architecture(source)
     auto_map = {"AutoModelForCausalLM": f"{MODELING_FILE.removesuffix('.py')}.{name}"}
     return _with(source.config, claims) | {"architectures": [name], "auto_map": auto_map}
 
@@ -108,7 +107,7 @@ def modeling_text(source: StoredModel, num_modules: int) -> str:
     return (
         f'"""{base} with MTP heads in layers {layers.replace("|", ", ")}, for generate(use_mtp=True)."""\n\n'
         f"from transformers import {base}\n\n\n"
-        f"class Foretell{base}({base}):\n"
+        f"class {CLASS_PREFIX}{base}({base}):\n"
         f'    _keys_to_ignore_on_load_unexpected = [r"^model\\.layers\\.({layers})\\."]\n'
     )
 
@@ -150,7 +149,7 @@ def _architecture(source: StoredModel) -> str:
     names = source.config.get("architectures") or []
     if len(names) != 1 or not str(names[0]).isidentifier():
         raise CheckpointError(f"{source.folder}: architectures is {names!r}; expected one class name")
-    return str(names[0]).removeprefix("Foretell")
+    return str(names[0]).removeprefix(CLASS_PREFIX)
 
 
 _VLLM = 'vllm serve DIR --speculative-config \'{"method":"mtp","num_speculative_tokens":K}\''

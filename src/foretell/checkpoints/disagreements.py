@@ -1,0 +1,69 @@
+"""What does not fit together in a model folder: its config against its tensors, and modules against each other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from foretell.checkpoints.costs import embedding_of
+from foretell.checkpoints.engines import UNANNOUNCED
+from foretell.checkpoints.families import Family
+from foretell.checkpoints.files import TensorHeader
+from foretell.checkpoints.head_modules import StoredModule, missing_parts
+from foretell.checkpoints.native import LOST, NativeClaim
+
+_LAYER = re.compile(r"(?:model\.|language_model\.|transformer\.|decoder\.|gpt_neox\.)*(?:layers|h|blocks)\.(\d+)\.")
+_COUNTS = ("hidden_size", "vocab_size", "num_experts_per_tok", "n_routed_experts", "num_experts")
+
+
+def head_problems(
+    claim: NativeClaim, family: Family | None, modules: Sequence[StoredModule], names: list[str], strange: list[str]
+) -> list[str]:
+    """Heads by config against heads by tensors. The usual load and save drops tensors and keeps the announcement."""
+    if not names:
+        return [f"{claim} ({claim.key}), but {LOST}"] if claim.num_layers else []
+    if family is None:
+        return [f"{len(names)} tensors look like native heads, in no layout that is known ({names[0]}, ...)"]
+    problems = []
+    if not claim.num_layers and family.name not in UNANNOUNCED:
+        problems.append(
+            f"{len(names)} MTP tensors are in the files ({names[0]}, ...), but config claims no native MTP "
+            f"layer: engines that ask it ({family.count_keys[0]}) do not see them"
+        )
+    elif claim.num_layers and claim.num_layers != len(modules):
+        problems.append(f"{claim} ({claim.key}), the files hold tensors of {len(modules)}")
+    for index, module in enumerate(modules):
+        alone = set(missing_parts(family, module)) - {part for part in family.parts if "{" not in family.parts[part]}
+        missing = [part for part in missing_parts(family, module) if index == 0 or part in alone]
+        if missing:
+            problems.append(f"module {index + 1} of the heads is incomplete: no {', '.join(missing)} in the files")
+    for index, module in enumerate(modules[1:], 2):
+        if odd := sorted(module.rests ^ modules[0].rests):
+            problems.append(f"modules 1 and {index} of the heads differ in {len(odd)} tensors ({', '.join(odd[:3])})")
+    if strange:
+        problems.append(
+            f"{len(strange)} tensors behind the trunk are no part of {family.name} heads ({strange[0]}, ...)"
+        )
+    return problems
+
+
+def trunk_problems(config: Mapping[str, Any], headers: Mapping[str, TensorHeader], num_layers: int) -> list[str]:
+    """The trunk's config against its tensors; ``config`` holds the settings of the language model."""
+    problems = []
+    for key in _COUNTS:
+        value = config.get(key)
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            problems.append(f"config's {key} is {value!r}; expected a positive number")
+    layers = {int(found[1]) for name in headers if (found := _LAYER.match(name))}
+    if layers and (missing := sorted(set(range(num_layers)) - layers)):
+        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
+        problems.append(f"config says {num_layers} layers, but the files hold no tensor of {len(missing)} ({shown})")
+    name = embedding_of(headers)
+    wanted = (config.get("vocab_size"), config.get("hidden_size"))
+    if name and headers[name].dtype in ("F32", "F16", "BF16") and all(isinstance(size, int) for size in wanted):
+        if headers[name].shape != wanted:
+            problems.append(
+                f"{name} is {list(headers[name].shape)}, config says vocab_size, hidden_size {list(wanted)}"
+            )
+    return problems

@@ -1,0 +1,116 @@
+"""Heads that come without a trunk: a folder with their tensors alone, or a file that torch saved."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from foretell.checkpoints.families import Family, detect_family
+from foretell.checkpoints.files import TensorHeader, one_line, read_headers
+from foretell.checkpoints.native import NativeClaim
+from foretell.checkpoints.stored import StoredModel
+from foretell.errors import CheckpointError
+
+_FOREIGN = (
+    (("d2t", "midlayer."), "EAGLE-3 heads, which read three layers' states"),
+    (("layers.0.", "fc."), "EAGLE-1 heads, which have no norms before their projection"),
+    (("pre_projection.",), "a Gemma-4 assistant, which reads its target's keys"),
+)
+_TYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
+
+
+@dataclass(frozen=True)
+class LooseHeads(StoredModel):
+    """Tensors of heads for a trunk of ``trunk_layers`` layers; where torch saved them, they are in memory."""
+
+    trunk_layers: int = 0
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+
+    @property
+    def num_layers(self) -> int:
+        """See StoredModel."""
+        return self.trunk_layers
+
+    @property
+    def head_names(self) -> list[str]:
+        """See StoredModel; every tensor of a family's is a head's."""
+        family = self.family
+        return [name for name in self.headers if family is None or family.place(name, self.trunk_layers)]
+
+    @property
+    def family(self) -> Family | None:
+        """See StoredModel."""
+        return detect_family(self.config, self.headers, self.trunk_layers)
+
+    @property
+    def claim(self) -> NativeClaim:
+        """What a config beside the heads announces is not checked: they may have been cut out of another one."""
+        return NativeClaim(0, "")
+
+    def read(self, names: Iterable[str]) -> Iterator[tuple[str, torch.Tensor]]:
+        """See StoredModel."""
+        if not self.tensors:
+            yield from super().read(names)
+            return
+        for name in names:
+            yield name, self.tensors[name]
+
+
+def open_heads(path: Path, architecture: str, trunk_layers: int) -> LooseHeads:
+    """Heads in ``path``: a folder or *.safetensors file, or one that torch saved (medusa_lm_head.pt, *.pth).
+
+    ``architecture``: the trunk's class, which decides between families of one layout. No code in a file is run. Raises
+    CheckpointError for what is damaged or no heads' file.
+    """
+    config = {"architectures": [architecture]}
+    if path.is_dir():
+        files = sorted(path.glob("*.safetensors"))
+        saved = [file for pattern in ("*.pt", "*.pth") for file in sorted(path.glob(pattern))]
+        if files:
+            return _of_safetensors(path, config, files, trunk_layers)
+        if len(saved) != 1:
+            raise CheckpointError(f"{path}: no *.safetensors in it, and not one *.pt or *.pth; give the heads' file")
+        return _of_torch(saved[0], config, trunk_layers)
+    if not path.is_file():
+        raise CheckpointError(f"{path}: no such file or folder; give the heads' folder or file")
+    if path.suffix == ".safetensors":
+        return _of_safetensors(path.parent, config, [path], trunk_layers)
+    return _of_torch(path, config, trunk_layers)
+
+
+def why_foreign(names: Iterable[str]) -> str:
+    """What heads of no known layout are, where they can be told; else the beginning of their names."""
+    names = list(names)
+    for marks, what in _FOREIGN:
+        if all(any(name.startswith(mark) for name in names) for mark in marks):
+            return f"{what}: not supported"
+    return f"in no layout that is known ({', '.join(sorted(names)[:3])}, ...)"
+
+
+def _of_safetensors(folder: Path, config: dict[str, Any], files: list[Path], trunk_layers: int) -> LooseHeads:
+    headers, places = {}, {}
+    for file in files:
+        for name, header in read_headers(file).items():
+            headers[name], places[name] = header, file
+    return LooseHeads(folder, config, files, headers, places, trunk_layers)
+
+
+def _of_torch(file: Path, config: dict[str, Any], trunk_layers: int) -> LooseHeads:
+    try:
+        values = torch.load(file, map_location="cpu", weights_only=True, mmap=True)
+    except Exception as error:  # a damaged zip, a pickle of something else than tensors, ...
+        raise CheckpointError(
+            f"{file}: not a file of tensors alone, as torch saves them ({one_line(error)})"
+        ) from error
+    if not isinstance(values, dict) or not all(isinstance(value, torch.Tensor) for value in values.values()):
+        raise CheckpointError(f"{file}: holds no tensors by name; give the heads' file")
+    tensors = {str(name).removeprefix("model."): tensor for name, tensor in values.items()}
+    headers = {
+        name: TensorHeader(tuple(tensor.shape), _TYPES.get(tensor.dtype, str(tensor.dtype)))
+        for name, tensor in tensors.items()
+    }
+    return LooseHeads(file.parent, config, [file], headers, dict.fromkeys(tensors, file), trunk_layers, tensors)

@@ -1,0 +1,95 @@
+"""Import: native heads, or heads from elsewhere, as an adapter."""
+
+from __future__ import annotations
+
+from os import PathLike
+from pathlib import Path
+
+from foretell.checkpoints.adapter import check_target, disk_name, save_adapter
+from foretell.checkpoints.families import Place
+from foretell.checkpoints.layer_names import fused_name
+from foretell.checkpoints.load import load_trunk
+from foretell.checkpoints.loose import LooseHeads, open_heads, why_foreign
+from foretell.checkpoints.medusa_file import medusa_heads
+from foretell.checkpoints.meta_heads import PREFIX, meta_heads
+from foretell.checkpoints.native_heads import read_heads, stored_heads, why_not_native
+from foretell.checkpoints.stored import StoredModel
+from foretell.convert.report import Conversion
+from foretell.errors import CheckpointError
+from foretell.models.heads import Heads
+from foretell.models.trunk import Trunk
+
+_COPIES = ("embedding", "output")
+
+
+def import_heads(
+    heads: str | PathLike[str],
+    target: str | PathLike[str],
+    trunk: str | PathLike[str] | None = None,
+    *,
+    overwrite: bool = False,
+) -> Conversion:
+    """Write the native heads in the model folder ``heads`` to the adapter ``target``, in the type they are stored in.
+
+    With ``trunk`` given, ``heads`` may be heads alone: a folder or file of a family's tensors, of speculators, Medusa's
+    medusa_lm_head.pt, or Meta's checkpoint. Raises CheckpointError, UnsupportedModel.
+    """
+    check_target(target, overwrite)
+    loaded = load_trunk(trunk if trunk is not None else heads)
+    stored = stored_heads(loaded) if trunk is None else _loose(loaded, heads)
+    report = Conversion("import", str(heads), str(target))
+    if stored is None:
+        raise CheckpointError(f"{heads}: no native heads in its files, and its config announces none")
+    if trunk is None and (why := why_not_native(loaded)):
+        raise CheckpointError(f"{heads}: {why}")
+    if stored.family is None:
+        raise CheckpointError(f"{heads}: heads {why_foreign(stored.headers)}")
+    found, names = _read(loaded, stored)
+    report.renamed = {name: disk_name(ours, found.config.kind) for name, ours in names.items()}
+    report.dropped = {
+        name: "copy of the trunk's embedding or output head"
+        for name in stored.head_names
+        if (place := stored.family.place(name, stored.num_layers)) and place.part in _COPIES
+    }
+    if isinstance(stored, LooseHeads):
+        report.dropped |= {name: "no tensor of heads" for name in stored.headers if name not in stored.head_names}
+    dtype = next(found.parameters()).dtype
+    training = {"imported_from": Path(heads).name, "family": stored.family.name}
+    save_adapter(found, target, training, dtype=dtype, overwrite=overwrite)
+    report.notes.append(f"conventions of the {stored.family.name} family: {_conventions(found)}")
+    return report
+
+
+def _read(trunk: Trunk, stored: StoredModel) -> tuple[Heads, dict[str, str]]:
+    """Heads in the type they are stored in, and our name by the stored one."""
+    family = stored.family
+    assert family is not None
+    if family.name in ("medusa", "meta"):
+        names = [name for name in stored.headers if family.name == "medusa" or name.startswith(PREFIX)]
+        tensors = dict(stored.read(names))
+        made, renamed = (medusa_heads if family.name == "medusa" else meta_heads)(trunk, tensors)
+        return made.to(next(iter(tensors.values())).dtype), renamed
+    main = family.stored(Place(0, "eh_proj", "weight"), stored.num_layers)
+    dtype = stored.dtype(main) if main in stored.headers else None
+    return read_heads(trunk, stored, dtype), _renamed(stored)
+
+
+def _renamed(stored: StoredModel) -> dict[str, str]:
+    family = stored.family
+    assert family is not None
+    found = {}
+    for name in stored.head_names:
+        place = family.place(name, stored.num_layers)
+        if place is not None and place.part not in _COPIES:
+            found[name] = f"modules_by_depth.{place.module}.{place.part}.{fused_name(place.rest)}"
+    return found
+
+
+def _conventions(heads: Heads) -> str:
+    shown = ("hidden_source", "concat", "feedback", "final_norm", "zero_first")
+    values = heads.config.conventions()
+    return ", ".join(f"{name} {values[name]}" for name in shown if name in values)
+
+
+def _loose(trunk: Trunk, heads: str | PathLike[str]) -> LooseHeads:
+    return open_heads(Path(heads).expanduser(), type(trunk.model).__name__, int(trunk.config.num_hidden_layers))
