@@ -157,6 +157,18 @@ def tiny_qwen3_next(**kw: Any) -> Any:
     return build(transformers.Qwen3NextConfig(**_base(**values | kw)))
 
 
+def tiny_qwen3_5(**kw: Any) -> Any:
+    """The same layers without experts."""
+    values = dict(
+        num_hidden_layers=4,
+        linear_num_key_heads=2,
+        linear_num_value_heads=2,
+        linear_key_head_dim=16,
+        linear_value_head_dim=16,
+    )
+    return build(transformers.Qwen3_5TextConfig(**_base(**values | kw)))
+
+
 FAMILIES = {
     "llama": tiny_llama,
     "qwen2": tiny_qwen2,

@@ -15,14 +15,13 @@ from foretell.checkpoints.folds import fold_gain_into_output, is_centred, uncent
 from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.source import find_source
 from foretell.checkpoints.stored import StoredModel
-from foretell.convert.claims import MODELING_FILE
 from foretell.convert.folder import check_target, write_converted
 from foretell.convert.head_layout import HeadTensors, check_conventions
 from foretell.convert.reload import check_reload
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
-from foretell.convert.skeleton import final_norm, skeleton
-from foretell.convert.targets import TARGETS, Target, modeling_text
+from foretell.convert.skeleton import final_norm, layer_index, skeleton
+from foretell.convert.targets import TARGETS, Target
 from foretell.errors import AdapterMismatch, CheckpointError, UnsupportedModel, UsageError
 
 
@@ -57,7 +56,7 @@ def export(
     family = family_named(goal.family)
     report = Conversion(f"export --to {to}", str(source.folder), str(Path(target)))
     report.notes += check_conventions(info, family, num_modules)
-    config = goal.config(source, num_modules)
+    config = goal.config(source, num_modules, layer_index(model, info.heads.block_layer))
     norm_name, norm = final_norm(model)
     heads = HeadTensors(info, family, model, num_modules, goal.qkv_bias)
     dtype = source.dtype(norm_name)
@@ -78,7 +77,6 @@ def export(
         report.notes += [f"folded: {fold}" for fold in heads.folds]
 
     plan.added = added()
-    texts = {MODELING_FILE: modeling_text(source, num_modules)} if MODELING_FILE in str(config.get("auto_map")) else {}
     report.notes.append(f"serve with {goal.serve}")
 
     def check(folder: Path) -> None:
@@ -87,7 +85,15 @@ def export(
 
     size = sum(t.numel() * t.element_size() for t in extra.values()) + (info.folder / "mtp.safetensors").stat().st_size
     write_converted(
-        source, target, plan, config, report, added_bytes=2 * size, texts=texts, check=check, on_progress=on_progress
+        source,
+        target,
+        plan,
+        config,
+        report,
+        added_bytes=2 * size,
+        texts=goal.texts(source, num_modules),
+        check=check,
+        on_progress=on_progress,
     )
     return report
 

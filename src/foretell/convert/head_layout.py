@@ -10,6 +10,7 @@ from safetensors import safe_open
 
 from foretell.checkpoints.adapter_config import TENSOR_FILE, AdapterInfo
 from foretell.checkpoints.families import Family, Place, family_named
+from foretell.checkpoints.files import read_headers, refuse_not_finite
 from foretell.checkpoints.folds import is_centred, swap_halves
 from foretell.checkpoints.head_tensors import as_stored_gain
 from foretell.checkpoints.layer_names import stored_layer
@@ -32,16 +33,13 @@ class HeadTensors:
 
     def tensors(self, dtype: torch.dtype, trunk_gain_D: torch.Tensor | None) -> Iterator[tuple[str, torch.Tensor]]:
         """Stored name and values, in ``dtype``; ``trunk_gain_D``: the final norm of heads that use the trunk's."""
-        ours = family_named("transformers")
         centred = is_centred(final_norm(self.model)[1])
         index = layer_index(self.model, self.info.heads.block_layer)
+        places = self._places(index)
         with safe_open(self.info.folder / TENSOR_FILE, framework="pt") as file:
-            names = sorted(file.keys())
-            places = {name: ours.place(name, self.num_layers) for name in names}
             for name, place in places.items():
-                if place is None or place.module >= self.num_modules:
-                    continue
                 values = file.get_tensor(name)
+                refuse_not_finite(str(self.info.folder), {name: values}, "Nothing was written.")
                 for rest, part in self._stored_parts(place, values, index):
                     there = Place(place.module, place.part, rest)
                     stored = self.family.stored(there, self.num_layers)
@@ -55,6 +53,32 @@ class HeadTensors:
             for module in range(self.num_modules):
                 there = Place(module, "norm", "weight")
                 yield self.family.stored(there, self.num_layers), self._folded(there, trunk_gain_D, centred).to(dtype)
+
+    def _places(self, index: int) -> dict[str, Place]:
+        """Where the adapter's tensors belong, those of the modules to export. Raises CheckpointError for others."""
+        ours = family_named("transformers")
+        headers = read_headers(self.info.folder / TENSOR_FILE)
+        placed = {name: ours.place(name, self.num_layers) for name in headers if name != "mtp.draft_ids"}
+        size = self.model.get_input_embeddings().weight.shape[1]
+        wanted = {("enorm", "weight"): (size,), ("hnorm", "weight"): (size,), ("eh_proj", "weight"): (size, 2 * size)}
+        if self.info.heads.final_norm == "own":
+            wanted["norm", "weight"] = (size,)
+        layer = self.model.get_decoder().layers[index].state_dict()
+        wanted |= {("layer", name): tuple(tensor.shape) for name, tensor in layer.items()}
+        expected = {
+            ours.stored(Place(module, part, rest), self.num_layers): shape
+            for module in range(self.info.heads.num_modules)
+            for (part, rest), shape in wanted.items()
+        }
+        wrong = sorted(expected.keys() ^ placed.keys())
+        wrong += [name for name in sorted(expected.keys() & placed.keys()) if headers[name].shape != expected[name]]
+        if wrong:
+            shown = ", ".join(wrong[:8]) + (", ..." if len(wrong) > 8 else "")
+            raise CheckpointError(
+                f"{self.info.folder}: {len(wrong)} tensors are missing, unexpected or misshapen: {shown}; nothing was "
+                "written"
+            )
+        return {name: place for name, place in placed.items() if place and place.module < self.num_modules}
 
     def _stored_parts(self, place: Place, values: torch.Tensor, index: int) -> Iterator[tuple[str, torch.Tensor]]:
         if place.part != "layer":
@@ -96,13 +120,12 @@ def check_conventions(info: AdapterInfo, family: Family, num_modules: int) -> li
         )
     if heads.hidden_source != wanted.hidden_source:
         where = {"pre": "before", "post": "after"}
+        way = 'train heads with hidden_source = "post"'
+        if wanted.hidden_source == "pre":
+            way = f"foretell convert fold-norm TRUNK OUT --heads {info.folder} brings them there, nearly"
         raise CheckpointError(
             f"{info.folder}: these heads read the trunk's state {where[heads.hidden_source]} its final norm, and "
-            f"the {family.name} layout means the one {where[wanted.hidden_source]} it. Bring them there with: foretell "
-            f"convert fold-norm TRUNK {info.folder} OUT, and train OUT a little (docs/guides/engines.md)"
-            if wanted.hidden_source == "pre"
-            else f"{info.folder}: these heads read the trunk's state before its final norm, and the {family.name} "
-            'layout means the one after it; train heads with hidden_source = "post"'
+            f"the {family.name} layout means the one {where[wanted.hidden_source]} it; {way} (docs/guides/engines.md)"
         )
     if heads.feedback != wanted.feedback and (num_modules > 1 or heads.num_depths > 1):
         raise CheckpointError(

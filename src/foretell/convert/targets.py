@@ -19,25 +19,28 @@ Config = dict[str, Any]
 class Target:
     """``family``: entry of the table whose layout is written. ``trunks``: model types it takes, none = any.
 
-    ``config``: the new config, of the trunk and the number of modules. ``hint``: what to give instead where a trunk is
-    refused. ``added``: tensors that the trunk lacks in this layout. ``serve``: how engines are told to use the heads.
+    ``config``: the new config, of the trunk, the number of modules, and the trunk's layer that they are built as.
+    ``hint``: what to give instead where a trunk is refused. ``serve``: how engines are told to use the heads.
+    ``added``: tensors that the trunk lacks in this layout. ``texts``: files that go with it. ``qkv_bias``: the heads'
+    layers have biases on queries, keys and values.
     """
 
     name: str
     family: str
     trunks: tuple[str, ...]
-    config: Callable[[StoredModel, int], Config]
+    config: Callable[[StoredModel, int, int], Config]
     hint: str
     serve: str
     added: Callable[[StoredModel], Iterator[tuple[str, torch.Tensor]]] = lambda source: iter(())
+    texts: Callable[[StoredModel, int], dict[str, str]] = lambda source, num_modules: {}
     qkv_bias: bool = False
 
 
-def _mimo(source: StoredModel, num_modules: int) -> Config:
+def _mimo(source: StoredModel, num_modules: int, layer: int) -> Config:
     """Qwen2's config under MiMo's class name: loads without remote code, in transformers as a plain Qwen2."""
     config = dict(source.config)
     _refuse_for_qwen2(source)
-    for key in ("attention_bias", "mlp_bias", "pretraining_tp", "head_dim", "rope_interleaved", "layer_types"):
+    for key in ("attention_bias", "mlp_bias", "pretraining_tp", "head_dim", "rope_interleaved", "auto_map"):
         config.pop(key, None)
     return config | {
         "architectures": ["MiMoForCausalLM"],
@@ -76,7 +79,7 @@ def _zero_biases(source: StoredModel) -> Iterator[tuple[str, torch.Tensor]]:
                 yield f"{at}.bias", torch.zeros(shape[0], dtype=source.dtype(f"{at}.weight"))
 
 
-def _qwen3_5(source: StoredModel, num_modules: int) -> Config:
+def _qwen3_5(source: StoredModel, num_modules: int, layer: int) -> Config:
     """The keys of Qwen3.5, and those that transformers' own MtpModel reads."""
     claims: Config = {"mtp_num_hidden_layers": num_modules, "num_mtp_layers": num_modules}
     claims["mtp_layer_types"] = ["full_attention"] * num_modules
@@ -86,33 +89,32 @@ def _qwen3_5(source: StoredModel, num_modules: int) -> Config:
     return _with(source.config, claims)
 
 
-def _deepseek(source: StoredModel, num_modules: int) -> Config:
+def _deepseek(source: StoredModel, num_modules: int, layer: int) -> Config:
     """The trunk's own config, a class of its own name that knows which layers are heads, and the claims."""
     text = source.text_config
     claims: Config = {"num_mtp_layers": num_modules, "num_nextn_predict_layers": num_modules}
-    if types := text.get("layer_types"):
-        kind = "full_attention" if "full_attention" in types else types[-1]
-        claims["mtp_layer_types"] = [kind] * num_modules
-    if types := text.get("mlp_layer_types"):
-        claims["mtp_mlp_layer_types"] = [types[-1]] * num_modules
+    for key in ("layer_types", "mlp_layer_types"):
+        if types := text.get(key):
+            claims[f"mtp_{key}"] = [types[layer]] * num_modules
     name = CLASS_PREFIX + _architecture(source)
     auto_map = {"AutoModelForCausalLM": f"{MODELING_FILE.removesuffix('.py')}.{name}"}
     return _with(source.config, claims) | {"architectures": [name], "auto_map": auto_map}
 
 
-def modeling_text(source: StoredModel, num_modules: int) -> str:
-    """The remote code of ``deepseek-style``: the trunk's class, told which layers are heads."""
+def _remote_code(source: StoredModel, num_modules: int) -> dict[str, str]:
+    """The trunk's class, told which layers are heads."""
     base = _architecture(source)
     layers = "|".join(str(source.num_layers + k) for k in range(num_modules))
-    return (
+    text = (
         f'"""{base} with MTP heads in layers {layers.replace("|", ", ")}, for generate(use_mtp=True)."""\n\n'
         f"from transformers import {base}\n\n\n"
         f"class {CLASS_PREFIX}{base}({base}):\n"
         f'    _keys_to_ignore_on_load_unexpected = [r"^model\\.layers\\.({layers})\\."]\n'
     )
+    return {MODELING_FILE: text}
 
 
-def _mellum(source: StoredModel, num_modules: int) -> Config:
+def _mellum(source: StoredModel, num_modules: int, layer: int) -> Config:
     """A dense Qwen3 as Mellum, whose experts are never built: transformers serves its heads without remote code."""
     config = dict(source.config)
     count = source.num_layers
@@ -181,6 +183,7 @@ TARGETS = {
             family="deepseek",
             trunks=(),
             config=_deepseek,
+            texts=_remote_code,
             hint="",
             serve=f"transformers: generate(use_mtp=True), trust_remote_code=True; vLLM: {_VLLM} --trust-remote-code",
         ),
