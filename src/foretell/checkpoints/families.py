@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 ENGINES = ("transformers", "vLLM", "SGLang", "llama.cpp")
+_NESTED = re.compile(r"^(?:model\.language_model|language_model\.model)\.")
 
 
 class Place(NamedTuple):
@@ -54,6 +55,11 @@ class Family:
         """Stored name of ``part`` of module ``index``, on a trunk of ``num_layers`` layers."""
         return self.parts[part].format(k=index, n=num_layers + index)
 
+    def roots(self, num_modules: int, num_layers: int) -> list[str]:
+        """The modules that hold all of the heads' tensors, none within another."""
+        every = {self.prefix(part, k, num_layers) for part in self.parts for k in range(num_modules)}
+        return sorted(name for name in every if not any(name.startswith(f"{other}.") for other in every))
+
     @cached_property
     def _patterns(self) -> list[tuple[str, re.Pattern[str]]]:
         found = []
@@ -64,7 +70,11 @@ class Family:
         return sorted(found, key=lambda item: item[0] == "layer")  # what is not one of the named parts is the layer's
 
     def place(self, name: str, num_layers: int) -> Place | None:
-        """Where the stored tensor ``name`` belongs; None where it is no tensor of this family's heads."""
+        """Where the stored tensor ``name`` belongs; None where it is no tensor of this family's heads.
+
+        Models with images hold their language model, and its heads, one name deeper; Medusa's own models its heads.
+        """
+        name = _NESTED.sub("model.", name).removeprefix("medusa_head.")
         for part, pattern in self._patterns:
             if found := pattern.fullmatch(name):
                 groups = found.groupdict()
@@ -235,6 +245,20 @@ FAMILIES = (
         engines=(_DROPS, _RUNS, _RUNS, "drops the heads at conversion"),
     ),
     Family(
+        name="transformers",
+        models="heads under the names that transformers' MtpModel shares among families; our own adapters",
+        architectures="",
+        parts={
+            "enorm": "mtp.layers.{k}.enorm",
+            "hnorm": "mtp.layers.{k}.hnorm",
+            "eh_proj": "mtp.layers.{k}.eh_proj",
+            "norm": "mtp.layers.{k}.post_norm",
+            "layer": "mtp.layers.{k}",
+        },
+        count_keys=("num_mtp_layers",),
+        engines=(_RUNS, _RUNS, "runs the trunk", "cannot convert it"),
+    ),
+    Family(
         name="nemotron_h",
         models="Nemotron-H, Nemotron-3",
         architectures=r"NemotronH\w*",
@@ -265,20 +289,6 @@ FAMILIES = (
         max_modules=1,
         engines=(_DROPS, _RUNS, _RUNS, "cannot convert it"),
         blocked="its trunk's layers are not run one by one",
-    ),
-    Family(
-        name="transformers",
-        models="heads under the names that transformers' MtpModel shares among families; our own adapters",
-        architectures="",
-        parts={
-            "enorm": "mtp.layers.{k}.enorm",
-            "hnorm": "mtp.layers.{k}.hnorm",
-            "eh_proj": "mtp.layers.{k}.eh_proj",
-            "norm": "mtp.layers.{k}.post_norm",
-            "layer": "mtp.layers.{k}",
-        },
-        count_keys=("num_mtp_layers",),
-        engines=(_RUNS, _RUNS, "runs the trunk", "cannot convert it"),
     ),
     Family(
         name="speculators",
@@ -325,15 +335,24 @@ def family_named(name: str) -> Family:
 def detect_family(config: Mapping[str, Any], names: Iterable[str], num_layers: int) -> Family | None:
     """The family whose layout ``names`` have most of; among equals the one of the architecture, or the first.
 
-    A head that lost some of its tensors is still known by the others. None where no tensor is a native head's.
+    A head that lost some of its tensors is still known by the others. None where no tensor is a native head's, or where
+    only the place of a layer or a norm speaks for a family that has more: it may be anybody's under a wrong prefix.
     """
     names = list(names)
     architectures = [str(value) for value in config.get("architectures") or []]
 
+    def parts_found(family: Family) -> set[str]:
+        return {place.part for name in names if (place := family.place(name, num_layers))}
+
+    def is_named(family: Family) -> bool:
+        return any(re.fullmatch(family.architectures, value) for value in architectures)
+
     def rank(family: Family) -> tuple[int, bool]:
-        parts = {place.part for name in names if (place := family.place(name, num_layers))}
-        named = any(re.fullmatch(family.architectures, value) for value in architectures)
-        return 2 * len(parts - {"layer"}) + ("layer" in parts), named
+        parts = parts_found(family)
+        return 2 * len(parts - {"layer"}) + ("layer" in parts), is_named(family)
 
     best = max(FAMILIES, key=rank)
-    return best if rank(best)[0] else None
+    found = parts_found(best)
+    if found & {"enorm", "hnorm", "eh_proj"} or (found and (is_named(best) or best.parts.keys() == {"layer"})):
+        return best
+    return None

@@ -9,10 +9,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from typing import Any
+from unittest.mock import patch
 
 import torch
 from torch import nn
-from transformers.core_model_loading import revert_weight_conversion
+from transformers.core_model_loading import ConversionOps, revert_weight_conversion
+
+from foretell.models.quantised import stored_tensors
 
 _EXPERT = re.compile(r"(?P<experts>.*experts)\.(?P<number>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
 
@@ -21,14 +24,16 @@ def stored_layer(model: Any, index: int, tensors: Mapping[str, torch.Tensor]) ->
     """``tensors`` of a layer, by their names in memory, under those that layer ``index`` of ``model`` is stored by."""
     at = _layer_name(model, index)
     named = {f"{at}.{name}": tensor for name, tensor in tensors.items()}
-    stored = revert_weight_conversion(model, named)
+    with patch.object(model, "_weight_conversions", _reversible(model), create=True):
+        stored = revert_weight_conversion(model, named)
     where = re.compile(rf".*?\.{index}\.(.+)")
     return {where.fullmatch(name)[1]: tensor for name, tensor in stored.items()}  # type: ignore[index]
 
 
 def stored_shapes(model: Any, index: int, layer: nn.Module) -> dict[str, torch.Size]:
     """Names and shapes with which ``layer``, built as the model's layer ``index``, is stored. No value is copied."""
-    empty = {name: torch.empty_like(tensor, device="meta") for name, tensor in layer.state_dict().items()}
+    own = stored_tensors(layer)
+    empty = {name: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") for name, tensor in own.items()}
     return {name: tensor.shape for name, tensor in stored_layer(model, index, empty).items()}
 
 
@@ -43,6 +48,15 @@ def fill_layer(model: Any, index: int, layer: nn.Module, stored: Mapping[str, to
         if source is None or source.shape != tensor.shape:
             raise ValueError(f"{name} has no counterpart among the stored tensors")
         tensor.copy_(source)
+
+
+def _reversible(model: Any) -> list[Any] | None:
+    """The conversions that the model was loaded with, without those of its quantisation, which know no way back."""
+    conversions = getattr(model, "_weight_conversions", None)
+    if conversions is None:
+        return None
+    one_way = ConversionOps.reverse_op
+    return [c for c in conversions if all(type(op).reverse_op is not one_way for op in getattr(c, "operations", ()))]
 
 
 def fused_name(name: str) -> str:

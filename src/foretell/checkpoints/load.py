@@ -13,12 +13,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from foretell.checkpoints.adapter import load_adapter, read_adapter_config
 from foretell.checkpoints.adapter_config import is_adapter
-from foretell.checkpoints.files import CheckpointWarning, one_line, read_json
+from foretell.checkpoints.files import CheckpointWarning, one_line, read_headers, read_json, weight_files
 from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.hub import hub_answers
 from foretell.checkpoints.native import claimed_heads, native_tensors
 from foretell.checkpoints.native_heads import can_load_native, load_native_heads, why_not_native
 from foretell.checkpoints.placement import DeviceMap, Placement
+from foretell.checkpoints.quantisation import quantisation_of, quantisation_problems, quantised_matrices
 from foretell.checkpoints.quiet import quiet_transformers
 from foretell.checkpoints.source import Source, find_source
 from foretell.errors import CheckpointError, UnsupportedModel, UsageError
@@ -102,6 +103,7 @@ def load_trunk(
         where = str(gguf_to_folder(where, on_progress=on_progress))
     if source.kind != "hub":
         _check_config(Path(where) / "config.json")
+        _check_quantisation(Path(where))
     with quiet_transformers():
         local = source.kind != "hub" or not hub_answers(where)
         model, report = _read_model(source, where, wanted_dtype, local, placement)
@@ -128,6 +130,18 @@ def _check_config(path: Path) -> None:
     config = read_json(path)
     if not isinstance(config.get("model_type"), str):
         raise CheckpointError(f"{path}: no model_type in it, so the kind of model is unknown; fetch the file again")
+
+
+def _check_quantisation(folder: Path) -> None:
+    """Refuse what transformers would load as noise without a word: config and files that disagree on quantisation."""
+    if not any(folder.glob("*.safetensors")):
+        return
+    config = read_json(folder / "config.json")
+    headers = {name: header for file in weight_files(folder) for name, header in read_headers(file).items()}
+    for problem in quantisation_problems(quantisation_of(config), quantised_matrices(headers), {}, {}):
+        raise CheckpointError(
+            f"{folder}: {problem}; its weights would be read as noise: fetch config.json and weights from one source"
+        )
 
 
 def _read_model(

@@ -11,12 +11,14 @@ from typing import Any, Literal
 from foretell.checkpoints.files import TensorHeader
 
 _KEYS = ("quantization_config", "compression_config")
-_EXEMPT = ("modules_to_not_convert", "ignore", "ignored_layers", "exclude_modules", "exclude")
+_EXEMPT = ("modules_to_not_convert", "llm_int8_skip_modules", "ignore", "ignored_layers", "exclude_modules", "exclude")
+_USUAL_EXEMPT = {"compressed-tensors": "ignore", "modelopt": "ignore", "bitsandbytes": "llm_int8_skip_modules"}
+_ON_LOAD = ("bitsandbytes", "torchao", "quanto", "hqq", "eetq", "fbgemm_fp8")
+"""Methods that also quantise plain weights when they are loaded."""
 _BITS = ("bits", "w_bit", "num_bits", "weight_bits", "wbits")
 _BITS_BY_NAME = {"fp8": 8, "float8": 8, "int8": 8, "nvfp4": 4, "mxfp4": 4, "fp4": 4, "int4": 4, "w4a16": 4, "w8a8": 8}
 _SMALL_TYPES = ("F8", "I8", "U8", "F6", "F4")
-_MATRIX = re.compile(r"(?P<module>.+)\.(?:weight|qweight|weight_packed)")
-_PACKED = (".qweight", ".weight_packed")
+_PACKED = ("qweight", "weight_packed", "weight_qdata", "_weight_qdata")
 _SCALES = ("weight_scale_inv", "weight_scale", "weight_scale_2", "SCB", "scales", "weight.absmax")
 _LAYER = re.compile(r"(?:.*\.)?layers\.\d+\.(?P<rest>.+)")
 _SHOWN = 3
@@ -44,7 +46,7 @@ def quantisation_of(config: Mapping[str, Any]) -> Quantisation | None:
     method = str(settings.get("quant_method") or settings.get("quant_algo") or settings.get("format") or "unnamed")
     used = [key for key in _EXEMPT if isinstance(settings.get(key), list)]
     exempt = [str(entry) for key in used for entry in settings[key]]
-    usual = {"compressed-tensors": "ignore", "modelopt": "ignore"}.get(method, "modules_to_not_convert")
+    usual = _USUAL_EXEMPT.get(method, "modules_to_not_convert")
     return Quantisation(method, _bits(settings, method), exempt, used[0] if used else usual)
 
 
@@ -52,18 +54,25 @@ def quantised_matrices(headers: Mapping[str, TensorHeader]) -> dict[str, bool]:
     """Module -> whether its matrix is stored in fewer bits, or packed. Norms and biases are left out."""
     found = {}
     for name, header in headers.items():
-        match = _MATRIX.fullmatch(name)
-        if match and (len(header.shape) > 1 or name.endswith(_PACKED)):
-            module = match["module"]
-            scaled = any(f"{module}.{scale}" in headers for scale in _SCALES)
-            found[module] = scaled or name.endswith(_PACKED) or header.dtype.startswith(_SMALL_TYPES)
+        module, _, kind = name.rpartition(".")
+        if kind in _PACKED:
+            found[module] = True
+        elif kind == "weight" and len(header.shape) > 1:
+            is_small = header.dtype.startswith(_SMALL_TYPES)
+            found[module] = is_small or any(f"{module}.{scale}" in headers for scale in _SCALES)
     return found
 
 
-def stored_as(modules: Iterable[bool]) -> Literal["quantised", "plain", "mixed"] | None:
-    """One word for how matrices are stored; None for no matrix."""
-    kinds = set(modules)
-    return None if not kinds else "mixed" if len(kinds) == 2 else "quantised" if kinds.pop() else "plain"
+def stored_as(
+    trunk: Mapping[str, bool], heads: Mapping[str, bool], head_layers: Mapping[str, str]
+) -> Literal["quantised", "plain", "mixed"] | None:
+    """One word for how the matrices in the heads' layers are stored; None where there are none.
+
+    Those that the trunk never quantises, routers and the like, do not count.
+    """
+    kinds = _kinds(trunk)
+    found = {heads[module] for module, rest in head_layers.items() if kinds.get(_kind(rest)) != {False}}
+    return None if not head_layers else "mixed" if len(found) == 2 else "quantised" if True in found else "plain"
 
 
 def is_exempt(module: str, entries: Iterable[str]) -> bool:
@@ -99,8 +108,10 @@ def quantisation_problems(
         if stored:
             return [f"{len(stored)} matrices are quantised ({stored[0]}, ...), but config has no quantization_config"]
         return []
-    if not stored:
+    if not stored and said.method not in _ON_LOAD:
         return [f"config says {said.method}, but no matrix in the files is quantised"]
+    if not stored:
+        return []
     plain, small = [], []
     kinds = _kinds(trunk)
     for module, rest in head_layers.items():
@@ -127,6 +138,8 @@ def quantisation_problems(
 def _kinds(modules: Mapping[str, bool]) -> dict[str, set[bool]]:
     kinds: dict[str, set[bool]] = {}
     for module, small in modules.items():
+        if ".experts." in module and ".experts.0." not in module:  # thousands, all stored as the first
+            continue
         if found := _LAYER.fullmatch(module):
             kinds.setdefault(_kind(found["rest"]), set()).add(small)
     return kinds
@@ -141,11 +154,12 @@ def _shown(names: list[str]) -> str:
 
 
 def _settings(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    for part in (config, config.get("text_config")):
-        for key in _KEYS if isinstance(part, Mapping) else ():
-            if isinstance(part.get(key), Mapping) and part[key]:  # type: ignore[union-attr]
-                found: Mapping[str, Any] = part[key]  # type: ignore[index]
-                return found
+    nested = config.get("text_config")
+    for part in (config, nested if isinstance(nested, Mapping) else {}):
+        for key in _KEYS:
+            settings: Any = part.get(key)
+            if isinstance(settings, Mapping) and settings:
+                return settings
     return {}
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from foretell.checkpoints.native import CLAIMS
+from foretell.checkpoints.quantisation import quantisation_of
 
 MODELING_FILE, CLASS_PREFIX = "modeling_foretell.py", "Foretell"
 """The remote code of an export in the deepseek-style layout, and how its class is called: before the trunk's own."""
@@ -45,6 +46,23 @@ def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dic
                 theirs, own = source.get(key), target.get(key)
                 if isinstance(theirs, list) and isinstance(own, list) and len(theirs) > len(own):
                     target[key] = own + theirs[len(own) :]
+    return changed
+
+
+def with_plain_heads(config: Mapping[str, Any], modules: list[str]) -> dict[str, Any]:
+    """``config`` whose quantisation leaves out ``modules``, those of the heads, which are stored as plain numbers.
+
+    As it is where the trunk is not quantised.
+    """
+    said = quantisation_of(config)
+    if said is None:
+        return dict(config)
+    changed = copy.deepcopy(dict(config))
+    for part in _parts(changed):
+        for key in ("quantization_config", "compression_config"):
+            if isinstance(part.get(key), dict):
+                settings = part[key]
+                settings[said.exempt_key] = [*(settings.get(said.exempt_key) or ["lm_head"]), *modules]
     return changed
 
 

@@ -15,6 +15,7 @@ from foretell.checkpoints.folds import fold_gain_into_output, is_centred, uncent
 from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.source import find_source
 from foretell.checkpoints.stored import StoredModel
+from foretell.convert.claims import with_plain_heads
 from foretell.convert.folder import check_target, write_converted
 from foretell.convert.head_layout import HeadTensors, check_conventions
 from foretell.convert.reload import check_reload
@@ -58,6 +59,7 @@ def export(
     report.notes += check_conventions(info, family, num_modules)
     config = goal.config(source, num_modules, layer_index(model, info.heads.block_layer))
     norm_name, norm = final_norm(model)
+    config = with_plain_heads(config, family.roots(num_modules, source.num_layers))
     heads = HeadTensors(info, family, model, num_modules, goal.qkv_bias)
     dtype = source.dtype(norm_name)
     plan = Plan()

@@ -11,7 +11,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
-from foretell.checkpoints.files import INDEX_FILE, TensorHeader, read_headers
+from foretell.checkpoints.files import INDEX_FILE, TensorHeader, read_headers, read_metadata
 from foretell.checkpoints.stored import StoredModel
 from foretell.errors import CheckpointError
 
@@ -52,7 +52,7 @@ def write_shards(source: StoredModel, plan: Plan, folder: Path, on_progress: Pro
             shutil.copyfile(file, new_file())
         elif kept:
             tensors = {name: _changed(plan, name, tensor) for name, tensor in source.read(kept)}
-            _save(tensors, new_file())
+            _save(tensors, new_file(), read_metadata(file))
     waiting: dict[str, torch.Tensor] = {}
     size = 0
     for name, tensor in plan.added:
@@ -103,8 +103,8 @@ def _changed(plan: Plan, name: str, tensor: torch.Tensor) -> torch.Tensor:
     return plan.changed[name](tensor).contiguous() if name in plan.changed else tensor
 
 
-def _save(tensors: dict[str, torch.Tensor], file: Path) -> None:
-    save_file(tensors, file, metadata={"format": "pt"})
+def _save(tensors: dict[str, torch.Tensor], file: Path, metadata: Mapping[str, str] | None = None) -> None:
+    save_file(tensors, file, metadata={"format": "pt"} | dict(metadata or {}))
     file.chmod(0o644)  # safetensors lets only the owner read
 
 

@@ -10,6 +10,7 @@ from torch.func import functional_call
 
 from foretell.models.copies import copy_without_hooks
 from foretell.models.decoder import DecoderRunner, final_norm_name
+from foretell.models.quantised import make_dense
 
 if TYPE_CHECKING:
     from foretell.models.trunk import Trunk
@@ -24,7 +25,8 @@ def one_layer_decoder(trunk: Trunk, norm: nn.Module, block_layer: int = -1) -> D
     config, index = trunk.block_config(block_layer)
     with torch.device("meta"):
         body = type(trunk.decoder)(config)
-    layer = copy_without_hooks(trunk.decoder.layers[index]).to(trunk.states_device).requires_grad_(True)
+    layer = make_dense(copy_without_hooks(trunk.decoder.layers[index]), trunk.dtype)
+    layer = layer.to(trunk.states_device).requires_grad_(True)
     body.layers = nn.ModuleList([layer])
     setattr(body, final_norm_name(body), norm)
     body.rotary_emb = copy_without_hooks(trunk.decoder.rotary_emb).to(trunk.states_device)

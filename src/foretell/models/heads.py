@@ -15,6 +15,7 @@ from foretell.config import HeadsConfig
 from foretell.errors import UsageError
 from foretell.models.decoder import Masks, States
 from foretell.models.packed import pack_linears
+from foretell.models.quantised import dense_weight
 from foretell.models.shards import whole
 
 if TYPE_CHECKING:
@@ -159,7 +160,7 @@ class Heads(nn.Module, ABC):
 
     def new_output(self) -> nn.Linear:
         """A matrix of its own with the trunk's values: its output head, whole, cut to the draft vocabulary."""
-        rows = whole(self.trunk.output_head.weight.detach())
+        rows = whole(dense_weight(self.trunk.output_head, self.trunk.dtype))
         if self.draft_ids_V is not None:
             rows = rows[self.draft_ids_V.to(rows.device)]
         rows = rows.to(self.device)

@@ -11,6 +11,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from foretell.models.quantised import is_quantised
+
 _TYPICAL_ROWS = 4
 """Row count the packed layout is chosen for: the nodes of a decode step."""
 
@@ -62,10 +64,14 @@ def pack_linears(module: nn.Module) -> int:
     count = 0
     for parent in list(module.modules()):
         for name, child in list(parent.named_children()):
-            if type(child) is nn.Linear and can_pack(child.weight.dtype, child.weight.device):
+            if type(child) is nn.Linear and _is_packable(child.weight):
                 setattr(parent, name, PackedLinear(child))
                 count += 1
     return count
+
+
+def _is_packable(weight: torch.Tensor) -> bool:
+    return not is_quantised(weight) and can_pack(weight.dtype, weight.device)
 
 
 def unpack_linears(module: nn.Module) -> None:

@@ -12,6 +12,7 @@ from torch import nn
 from foretell.errors import CheckpointError, UnsupportedModel
 from foretell.models import attention
 from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions, final_norm_name
+from foretell.models.quantised import dense, stored_tensors
 from foretell.models.recurrent_support import carries_state, recurrent_kind
 from foretell.models.shards import whole
 
@@ -37,7 +38,7 @@ class Trunk(nn.Module):
         self.model.eval()
         try:
             self._check_logits()
-        except (AttributeError, KeyError, NotImplementedError, TypeError, ValueError) as error:
+        except (AttributeError, KeyError, RuntimeError, TypeError, ValueError) as error:
             raise UnsupportedModel(
                 f"{type(model).__name__}: its layers do not run with masks and positions from outside ({error!r}); "
                 "this family needs a step Foretell does not know"
@@ -168,8 +169,8 @@ class Trunk(nn.Module):
         2^18 values count in full, larger ones by at least 2^16 evenly spaced values, so that a load stays fast.
         """
         digest = hashlib.sha256()
-        for name, tensor in sorted(self.model.state_dict().items()):
-            flat = whole(tensor.detach()).reshape(-1)
+        for name, tensor in sorted(stored_tensors(self.model).items()):
+            flat = dense(whole(tensor.detach())).reshape(-1)
             step = 1 if flat.numel() <= 2**18 else flat.numel() // 2**16
             sample = flat[::step].to(torch.bfloat16).cpu()
             digest.update(f"{name}{tuple(tensor.shape)}".encode())
