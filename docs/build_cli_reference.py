@@ -25,6 +25,16 @@ def command_names() -> list[str]:
     return sorted((name for name in app if not name.startswith("-")), key=lambda name: app[name].sort_key)
 
 
+def commands() -> list[str]:
+    """Every command, those within a command right behind it."""
+    found = []
+    for name in command_names():
+        found.append(name)
+        inner = [sub for sub in app[name] if not sub.startswith("-")]
+        found += [f"{name} {sub}" for sub in sorted(inner, key=lambda sub: app[name][sub].sort_key or 0)]
+    return found
+
+
 def help_text(command: str) -> str:
     """The help page of one command, or of the whole program for "": no colour, no spare white space."""
     console = Console(
@@ -39,7 +49,7 @@ def help_text(command: str) -> str:
 def page() -> str:
     """The whole page."""
     parts = [HEADER]
-    for command in ["", *command_names()]:
+    for command in ["", *commands()]:
         parts.append(f"## {f'foretell {command}'.strip()}\n\n```text\n{help_text(command)}\n```\n")
     return "\n".join(parts)
 

@@ -164,7 +164,8 @@ static Text generate(llama_model * model, const Tokens & prompt, size_t n_new, i
 
 static void write_logits(Context & context, size_t n, FILE * file) {
     for (size_t i = 0; i < n; i++) {
-        require(fwrite(context.logits(i), sizeof(float), context.n_vocab, file) == (size_t) context.n_vocab, "cannot write");
+        const size_t written = fwrite(context.logits(i), sizeof(float), context.n_vocab, file);
+        require(written == (size_t) context.n_vocab, "cannot write the logits");
     }
 }
 

@@ -7,6 +7,7 @@ from safetensors.torch import load_file, save_file
 
 from foretell.checkpoints.adapter import save_adapter
 from foretell.checkpoints.inspect import inspect_checkpoint
+from foretell.checkpoints.model_folder import save_model
 from foretell.checkpoints.native import claimed_heads, native_tensors
 from foretell.errors import CheckpointError
 from foretell.models.trunk import Trunk
@@ -15,6 +16,8 @@ from tests.fixtures import random_heads, tiny_deepseek_v3, tiny_gemma, tiny_llam
 MTP = {
     "model.layers.2.eh_proj.weight": torch.zeros(64, 128),
     "model.layers.2.enorm.weight": torch.ones(64),
+    "model.layers.2.hnorm.weight": torch.ones(64),
+    "model.layers.2.shared_head.norm.weight": torch.ones(64),
     "model.layers.2.self_attn.o_proj.weight": torch.zeros(64, 48),
 }
 
@@ -29,7 +32,9 @@ def test_an_adapter(tmp_path: Path) -> None:
     assert found.num_bytes == (tmp_path / "mtp.safetensors").stat().st_size
     assert found.made_for and found.made_for["name"] == "tiny"
     assert (found.draft_vocab, found.training) == ({"size": 90, "coverage": 0.9}, {"steps": 5})
-    assert found.problems == []
+    assert found.problems == [] and found.costs and found.costs.trunk is None
+    [cost] = found.costs.depths
+    assert cost.parameters == found.num_parameters and cost.active == found.num_parameters + 90 * 64
     plain = json.loads(json.dumps(found.as_dict()))
     assert plain["heads"]["concat"] == "embedding_first" and "claimed_heads" not in plain
 
@@ -63,7 +68,7 @@ def test_a_trunk_in_shards(tmp_path: Path) -> None:
     assert found.num_parameters == sum(parameter.numel() for parameter in model.parameters())
     assert found.num_bytes == sum(path.stat().st_size for path in tmp_path.glob("*.safetensors"))
     next(tmp_path.glob("*.safetensors")).unlink()
-    with pytest.raises(CheckpointError, match="no such file"):
+    with pytest.raises(CheckpointError, match=r"no such file: model-0000\d-of-00004.*1 missing"):
         inspect_checkpoint(tmp_path)
 
 
@@ -74,13 +79,15 @@ def test_heads_that_config_and_files_disagree_on(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path)
     weights, config = tmp_path / "model.safetensors", tmp_path / "config.json"
     found = inspect_checkpoint(tmp_path)
-    assert (found.claimed_heads, found.mtp_tensors) == (1, [])
+    assert (found.claimed_heads, found.num_modules, found.mtp_tensors) == (1, 0, [])
+    assert found.family == "deepseek" and "missing weights" in found.engines["vLLM"]
     assert len(found.problems) == 1 and "no MTP tensor is in its files" in found.problems[0]
     assert "take the original checkpoint" in found.problems[0]
 
     save_file(load_file(weights) | MTP, weights, metadata={"format": "pt"})
     found = inspect_checkpoint(tmp_path)
-    assert (found.claimed_heads, found.mtp_tensors, found.problems) == (1, sorted(MTP), [])
+    assert (found.claimed_heads, found.num_modules, found.mtp_tensors, found.problems) == (1, 1, sorted(MTP), [])
+    assert (found.family, found.heads and found.heads["hidden_source"]) == ("deepseek", "post")
 
     values = json.loads(config.read_text())
     config.write_text(json.dumps(values | {"num_nextn_predict_layers": 2}))
@@ -94,7 +101,35 @@ def test_an_untied_trunk_without_an_output_head(tmp_path: Path) -> None:
     tiny_llama().save_pretrained(tmp_path)
     weights = tmp_path / "model.safetensors"
     save_file({name: x for name, x in load_file(weights).items() if name != "lm_head.weight"}, weights)
-    assert "no output head is in the files" in inspect_checkpoint(tmp_path).problems[0]
+    assert "not tied to the embedding, but none is in the files" in inspect_checkpoint(tmp_path).problems[0]
+
+
+def test_a_model_folder_of_ours_shows_trunk_and_heads(tmp_path: Path) -> None:
+    trunk = Trunk(tiny_llama(), name="tiny")
+    save_model(trunk, random_heads(trunk, num_depths=2, num_modules=2), tmp_path, dtype=torch.bfloat16)
+    found = inspect_checkpoint(tmp_path)
+    assert (found.kind, found.num_modules, found.problems) == ("trunk", 0, [])
+    assert found.num_parameters == sum(parameter.numel() for parameter in trunk.model.parameters())
+    adapter = found.adapter
+    assert adapter and (adapter.kind, adapter.num_modules, adapter.problems) == ("adapter", 2, [])
+    assert found.costs and found.costs.trunk and adapter.costs and adapter.costs.trunk == found.costs.trunk
+    for depth in adapter.costs.depths:
+        assert depth.share_of_trunk == depth.active / found.costs.trunk.active
+    assert found.as_dict()["adapter"]["made_for"]["name"] == "tiny"
+    assert "does not see the adapter" in found.engines["vLLM"] and "convert export" in adapter.engines["vLLM"]
+
+
+def test_parameters_are_those_of_the_modules(tmp_path: Path) -> None:
+    """Costs count what the model classes hold: a trunk with experts, and heads of its last layer's kind."""
+    model = tiny_deepseek_v3()
+    model.save_pretrained(tmp_path)
+    costs = inspect_checkpoint(tmp_path).costs
+    assert costs and costs.trunk and costs.depths == []
+    assert costs.trunk.parameters == sum(tensor.numel() for tensor in model.state_dict().values())
+    experts = sum(p.numel() for name, p in model.named_parameters() if ".experts." in name)
+    embedding = model.get_input_embeddings().weight.numel()
+    assert costs.trunk.active == costs.trunk.parameters - embedding - experts // 2  # two of four
+    assert costs.trunk.flops_per_token == 2 * costs.trunk.active
 
 
 def test_what_is_no_checkpoint(tmp_path: Path) -> None:

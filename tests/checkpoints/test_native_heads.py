@@ -1,101 +1,247 @@
-"""Native MTP layers on tiny models: read as transformers reads them, trained further, kept."""
+"""Native heads of every family in the table: they decode, mean what their family means, and are refused when damaged.
+
+Folders are written by hand (tests/checkpoints/family_folders). What they compute is held against transformers in
+tests/parity.
+"""
 
 from __future__ import annotations
 
 import json
+import warnings
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from transformers.modeling_layers import MtpModel
 
 import foretell
+from foretell.checkpoints.files import CheckpointWarning
 from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.native_heads import load_native_heads
-from foretell.errors import CheckpointError
-from foretell.models.trunk import Trunk
+from foretell.errors import CheckpointError, UsageError
+from foretell.models.sequential import SequentialHeads
 from foretell.training.recipe_file import load_recipe
 from foretell.training.trainer import train
-from tests.fixtures import byte_tokenizer, tiny_deepseek_v3, tiny_glm4_moe
+from foretell.types import Completion
+from tests.checkpoints.family_folders import LOADABLE, SHARED_NAMES, Script, finish, write_random, write_script
+from tests.fixtures import tiny_gemma
 
-FAMILIES = {"deepseek_v3": tiny_deepseek_v3, "glm4_moe": tiny_glm4_moe}
-
-
-def write(folder: Path, make: Any) -> None:
-    """A model of two layers with one MTP layer in DeepSeek's layout: the third layer of a donor, and its four parts."""
-    make(num_hidden_layers=3).save_pretrained(folder)
-    byte_tokenizer().save_pretrained(folder)
-    tensors = load_file(folder / "model.safetensors")
-    size = tensors["model.norm.weight"].shape[0]
-    generator = torch.Generator().manual_seed(1)
-    for name in ("enorm", "hnorm", "shared_head.norm"):
-        tensors[f"model.layers.2.{name}.weight"] = 1 + 0.1 * torch.randn(size, generator=generator)
-    tensors["model.layers.2.eh_proj.weight"] = 0.1 * torch.randn(size, 2 * size, generator=generator)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    config = json.loads((folder / "config.json").read_text())
-    config |= {"num_hidden_layers": 2, "num_nextn_predict_layers": 1}
-    for name in ("mlp_layer_types", "layer_types"):
-        if config.get(name):
-            config[name] = config[name][:2]
-            config[f"mtp_{name}"] = config[name][-1:]
-    (folder / "config.json").write_text(json.dumps(config))
+NUM_TOKENS = 20
+TWO_MODULES = ("llama behind", "llama shared names", "glm4_moe")
+DAMAGED = ("deepseek_v3", "mellum", "mimo", "ernie4_5_moe")
 
 
-@pytest.fixture(params=FAMILIES)
-def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
-    write(tmp_path / "model", FAMILIES[request.param])
-    return tmp_path / "model"
+def decode(folder: Path, depths: tuple[int, ...], prompt: tuple[int, ...] = (1, 2, 3)) -> list[Completion]:
+    """One text at every depth, each NUM_TOKENS long."""
+    engine = foretell.Engine(foretell.load(folder, pack=False))
+    params = foretell.SamplingParams(max_tokens=NUM_TOKENS)
+    return [engine.generate([list(prompt)], params, depth=depth)[0] for depth in depths]
 
 
-def test_states_are_those_of_transformers(folder: Path) -> None:
-    """One layer, run as transformers runs it: mask, rotary embedding and all."""
-    trunk = load_trunk(folder)
-    heads = load_native_heads(trunk)
-    trunk.model._keys_to_ignore_on_load_unexpected = [r"model\.layers\.2\."]
-    theirs = MtpModel.from_pretrained(trunk.model).eval()
-    ids = torch.randint(0, 256, (1, 12))
-    doc_ids = torch.zeros_like(ids)
-    states = trunk.text_states(ids, doc_ids)
-    [ours_BTD] = heads.training_states(states, trunk.embed(ids), doc_ids)
-    positions = torch.arange(11)[None]
-    mask = torch.ones(11, 11, dtype=torch.bool).tril()[None, None]
-    expected_BTD = theirs.layers[0](
-        trunk.embed(ids[:, 1:]),
-        states.post_BTD[:, :-1],
-        position_embeddings=theirs.rotary_emb(states.post_BTD, positions),
-        attention_mask=mask,
-        position_ids=positions,
-        cache=None,
-    )
-    torch.testing.assert_close(ours_BTD[:, :11], expected_BTD, rtol=1e-4, atol=1e-5)
+def counts(folder: Path, *depths: int, prompt: tuple[int, ...] = (1, 2, 3)) -> list[tuple[int, list[int]]]:
+    """Tokens drafted, and accepted by depth, on a script; its text is right whatever the heads say."""
+    done = decode(folder, depths, prompt)
+    for one in done:
+        assert one.token_ids == [(prompt[-1] + 1 + i) % Script().size for i in range(NUM_TOKENS)]
+    return [(one.stats.num_draft_tokens, one.stats.accepted_per_position) for one in done]
 
 
-def test_loaded_and_lossless(folder: Path) -> None:
-    """``load`` finds them, and they decode."""
+@pytest.mark.parametrize("name", LOADABLE)
+def test_random_heads_are_lossless(name: str, tmp_path: Path) -> None:
+    """They load, a single one serves every depth, they draft, and the text is plain decoding's."""
+    folder = write_random(LOADABLE[name], tmp_path)
     model = foretell.load(folder)
-    assert model.heads is not None and model.heads.config.max_depth == 1
-    engine = foretell.Engine(model)
-    texts = [engine.generate(["abc"], foretell.SamplingParams(max_tokens=20), depth=depth)[0] for depth in (0, 1)]
-    assert texts[0].token_ids == texts[1].token_ids and texts[1].stats.num_draft_tokens > 0
+    assert model.heads is not None and model.heads.config.unrolled and model.heads.config.num_modules == 1
+    engine, params = foretell.Engine(model), foretell.SamplingParams(max_tokens=NUM_TOKENS)
+    plain, one, two = [engine.generate(["abc"], params, depth=depth)[0] for depth in (0, 1, 2)]
+    assert plain.token_ids == one.token_ids == two.token_ids
+    assert plain.stats.num_draft_tokens == 0 < one.stats.num_draft_tokens < two.stats.num_draft_tokens
 
 
-@pytest.mark.parametrize("change", ["missing", "misshapen"])
-def test_damaged_heads_are_refused_by_name(folder: Path, change: str) -> None:
-    """C11: never a silent start with noise."""
+@pytest.mark.parametrize("name", LOADABLE)
+def test_heads_that_read_the_token(name: str, tmp_path: Path) -> None:
+    """Every draft is right; with the halves of the projection in the other order none is.
+
+    20 tokens: one by the prompt's pass, then 9 rounds of 2 and one more, or 6 rounds of 3 and one more.
+    """
+    stored = LOADABLE[name]
+    assert counts(write_script(stored, tmp_path / "right", "embedding"), 1, 2) == [(9, [9]), (12, [6, 6])]
+    assert counts(write_script(stored, tmp_path / "wrong", "embedding", wrong="halves"), 1) == [(18, [0])]
+
+
+@pytest.mark.parametrize("name", LOADABLE)
+def test_heads_that_read_the_state(name: str, tmp_path: Path) -> None:
+    """The trunk's state from the right side of its final norm, and then their own from behind theirs.
+
+    MiMo's head reads the trunk's state from before the norm, but its own from behind: this one cannot do both.
+    """
+    stored = LOADABLE[name]
+    deeper = (12, [6, 6]) if stored.reads == "post" else (18, [9, 0])
+    assert counts(write_script(stored, tmp_path / "right", "hidden"), 1, 2) == [(9, [9]), deeper]
+    [(drafted, accepted)] = counts(write_script(stored, tmp_path / "wrong", "hidden", wrong="source"), 1)
+    assert accepted[0] <= 3 < drafted  # directions that have nothing in common, so right by chance alone
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "qwen3_5", "ernie4_5_moe", "mimo"])
+def test_own_final_norm(name: str, tmp_path: Path) -> None:
+    """Its gain counts, where the family has one: the output head undoes the signs that a wrong one leaves out."""
+    [(drafted, accepted)] = counts(write_script(LOADABLE[name], tmp_path, "embedding", wrong="norm"), 1)
+    assert accepted[0] == drafted if name == "ernie4_5_moe" else accepted[0] <= 3 < drafted
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "qwen3_5", "ernie4_5_moe", "mimo"])
+def test_first_position(name: str, tmp_path: Path) -> None:
+    """Families in which the embedding beside a text's first state counts as zeros: the first draft knows nothing."""
+    folder = write_script(LOADABLE[name], tmp_path, "embedding")
+    assert counts(folder, 1, prompt=(5,)) == [(10 if LOADABLE[name].zero_first else 9, [9])]
+
+
+@pytest.mark.parametrize("depth", [3, 5])
+def test_one_module_serves_every_depth(depth: int, tmp_path: Path) -> None:
+    """C30: a single module is used again, as in vLLM and SGLang."""
+    [(_, accepted)] = counts(write_script(LOADABLE["glm4_moe"], tmp_path, "embedding"), depth)
+    assert len(accepted) == depth and min(accepted) >= 3
+
+
+@pytest.mark.parametrize("name", TWO_MODULES)
+def test_two_modules_serve_two_depths(name: str, tmp_path: Path) -> None:
+    """C30: each its own depth, in order; a third depth is refused with both numbers."""
+    stored, layers = LOADABLE[name], {"mtp_layer_types": ["full_attention"] * 2}
+    right = write_script(stored, tmp_path / "right", "embedding", num_modules=2)
+    assert counts(right, 1, 2) == [(9, [9]), (12, [6, 6])]
+    wrong = write_script(stored, tmp_path / "wrong", "embedding", num_modules=2, wrong="second")
+    assert counts(wrong, 1, 2) == [(9, [9]), (18, [9, 0])]
+    with pytest.raises(UsageError, match=r"3.*2"):
+        decode(right, (3,))
+    random = write_random(stored, tmp_path / "random", num_modules=2, claim=layers)
+    heads = load_native_heads(load_trunk(random))
+    assert not heads.config.unrolled and heads.config.num_depths == 2
+    plain, one, two = decode(random, (0, 1, 2))
+    assert plain.token_ids == one.token_ids == two.token_ids and two.stats.num_draft_tokens > 0
+
+
+def test_modules_that_share_what_stands_before_their_layer(tmp_path: Path) -> None:
+    """Exaone's layout stores the projection and the norms once, whatever the number of layers."""
+    folder = write_random(LOADABLE["exaone_moe"], tmp_path, num_modules=2)
+    heads = load_native_heads(load_trunk(folder))
+    first, second = heads.modules_by_depth.children()
+    stored = load_file(folder / "model.safetensors")
+    for index, module in enumerate((first, second)):
+        values = module.state_dict()
+        assert torch.equal(
+            values["layer.self_attn.q_proj.weight"], stored[f"mtp.layers.{index}.self_attn.q_proj.weight"]
+        )
+        assert torch.equal(values["eh_proj.weight"], stored["mtp.fc.weight"])
+        assert torch.equal(values["norm.weight"], stored["mtp.norm.weight"])
+
+
+@pytest.mark.parametrize("name", ["glm4_moe", "llama shared names"])
+def test_a_module_that_the_config_announces_and_no_file_holds(name: str, tmp_path: Path) -> None:
+    """The second of two: never a start with one alone."""
+    folder = write_random(LOADABLE[name], tmp_path, claim={LOADABLE[name].claim: 2})
+    with pytest.raises(CheckpointError, match="all of module 2, which the config announces"):
+        foretell.load(folder)
+
+
+@pytest.mark.filterwarnings("ignore:.*were left out")
+@pytest.mark.parametrize("damage", ["missing", "misshapen", "unexpected", "nan", "all missing", "other prefix"])
+@pytest.mark.parametrize("name", DAMAGED)
+def test_damaged_heads_are_refused_by_name(name: str, damage: str, tmp_path: Path) -> None:
+    """C11: never a silent start with noise; the message says how to run without them."""
+    stored = LOADABLE[name]
+    folder = write_random(stored, tmp_path)
     tensors = load_file(folder / "model.safetensors")
-    if change == "missing":
-        del tensors["model.layers.2.eh_proj.weight"]
+    at = {part: prefix.format(k=0, n=2) for part, prefix in stored.names.items()}
+    projection, extra = f"{at['eh_proj']}.weight", f"{at['layer']}.self_attn.extra.weight"
+    heads = [key for key in tensors if key.startswith(tuple(f"{prefix}." for prefix in at.values()))]
+    parts = {
+        "missing": (projection, f"1 missing: {projection}. Nothing"),
+        "misshapen": (projection, rf"1 misshapen: {projection} \[4, 4\] instead of \[64, 128\]\. Nothing"),
+        "unexpected": (extra, f"1 unexpected: {extra}. Nothing"),
+        "nan": (projection, f"NaN or infinite values in {projection}. Nothing"),
+        "all missing": ("", "no MTP tensor is in its files"),
+        "other prefix": ("", "no MTP tensor is in its files"),
+    }
+    changed, message = parts[damage]
+    if damage == "missing":
+        del tensors[changed]
+    elif damage == "nan":
+        tensors[changed][0, 0] = float("nan")
+    elif damage in ("misshapen", "unexpected"):
+        tensors[changed] = torch.zeros(4, 4)
+    elif damage == "all missing":
+        tensors = {key: tensor for key, tensor in tensors.items() if key not in heads}
     else:
-        tensors["model.layers.2.eh_proj.weight"] = torch.zeros(4, 4)
-    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(CheckpointError, match="eh_proj"):
-        load_native_heads(load_trunk(folder))
+        tensors = {f"x.{key}" if key in heads else key: tensor for key, tensor in tensors.items()}
+    finish(folder, tensors)
+    trunk = load_trunk(folder)
+    with pytest.raises(CheckpointError, match=message) as refused:
+        load_native_heads(trunk)
+    assert 'give heads="none"' in str(refused.value)
+    if changed:
+        with pytest.raises(CheckpointError, match=message):
+            foretell.load(folder)
+    else:  # as after a fine-tuning that lost them (C10): the trunk is sound
+        with pytest.warns(CheckpointWarning, match=message):
+            assert foretell.load(folder, pack=False).heads is None
 
 
-def test_trained_together_and_kept(folder: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("part", ["embed_tokens", "shared_head.head"])
+@pytest.mark.parametrize("copy", ["absent", "equal", "different"])
+def test_copies_of_the_trunk_in_the_heads(part: str, copy: str, tmp_path: Path) -> None:
+    """C11 (e): they may be there or not; one that is no copy is left unread, with a warning."""
+    folder = write_script(LOADABLE["deepseek_v3"], tmp_path, "embedding")
+    tensors = load_file(folder / "model.safetensors")
+    own = tensors["model.embed_tokens.weight" if part == "embed_tokens" else "lm_head.weight"]
+    if copy != "absent":
+        tensors[f"model.layers.2.{part}.weight"] = own + (copy == "different")
+    finish(folder, tensors)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        assert counts(folder, 1) == [(9, [9])]
+    texts = [str(one.message) for one in heard if issubclass(one.category, CheckpointWarning)]
+    expected = [f"model.layers.2.{part}.weight is not the trunk's"] if copy == "different" else []
+    assert len(texts) == len(expected) and all(text in texts[0] for text in expected)
+
+
+def test_copies_in_another_type(tmp_path: Path) -> None:
+    """A trunk loaded in fewer bits than its file has is still the same one."""
+    folder = write_random(LOADABLE["deepseek_v3"], tmp_path)
+    tensors = load_file(folder / "model.safetensors")
+    finish(folder, tensors | {"model.layers.2.embed_tokens.weight": tensors["model.embed_tokens.weight"]})
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", CheckpointWarning)
+        assert load_native_heads(load_trunk(folder, dtype="bfloat16")).config.num_modules == 1
+
+
+def test_model_with_images(tmp_path: Path) -> None:
+    """Qwen3.5 as it is published: settings nested, the language model one name deeper, heads beside it."""
+    folder = write_script(LOADABLE["qwen3_5"], tmp_path, "embedding")
+    stored = load_file(folder / "model.safetensors")
+    deeper = {name.replace("model.", "model.language_model.", 1): t for name, t in stored.items() if "mtp" not in name}
+    save_file(deeper | {name: t for name, t in stored.items() if "mtp" in name}, folder / "model.safetensors")
+    flat = json.loads((folder / "config.json").read_text())
+    nested = {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": flat}
+    (folder / "config.json").write_text(json.dumps(nested))
+    assert counts(folder, 1, 2) == [(9, [9]), (12, [6, 6])]
+
+
+def test_stored_sizes_are_the_published_ones(tmp_path: Path) -> None:
+    """Qwen3.5's 15 tensors and MiMo-7B's 16, gate and biases included, and no other is wanted."""
+    qwen = load_file(write_random(LOADABLE["qwen3_5"], tmp_path / "qwen") / "model.safetensors")
+    mimo = load_file(write_random(LOADABLE["mimo"], tmp_path / "mimo") / "model.safetensors")
+    assert sum(name.startswith("mtp.") for name in qwen) == 15
+    assert sum(name.startswith("model.mtp_layers.0.") for name in mimo) == 16
+    assert qwen["mtp.layers.0.self_attn.q_proj.weight"].shape == (2 * 4 * 16, 64)
+    assert mimo["model.mtp_layers.0.input_proj.weight"].shape == (64, 128)
+    assert "model.mtp_layers.0.self_attn.k_proj.bias" in mimo
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "glm4_moe"])
+def test_trained_together_and_kept(name: str, tmp_path: Path) -> None:
     """C10: a joint run goes on with the native heads; without a rate it writes back what it read."""
+    folder = write_random(LOADABLE[name], tmp_path / "model")
     (tmp_path / "text.txt").write_text("some words to learn, and some more of them to hold out\n" * 20)
     (tmp_path / "recipe.toml").write_text(
         f'trunk = "{folder}"\ninit_from = "native"\noutput = "{tmp_path}/out"\nrun_dir = "{tmp_path}/run"\n'
@@ -105,8 +251,16 @@ def test_trained_together_and_kept(folder: Path, tmp_path: Path) -> None:
     train(load_recipe(tmp_path / "recipe.toml"))
     before = load_native_heads(load_trunk(folder))
     after = foretell.load(tmp_path / "out", pack=False).heads
-    assert after is not None and after.config == before.config
+    assert isinstance(after, SequentialHeads) and after.config == before.config
     names = [name for name, _ in before.named_parameters()]
     assert names == [name for name, _ in after.named_parameters()]
     assert torch.equal(*(h.state_dict()["modules_by_depth.0.eh_proj.weight"] for h in (before, after)))
-    assert isinstance(after.trunk, Trunk)
+
+
+def test_layout_of_a_trunk_with_other_norms(tmp_path: Path) -> None:
+    """Names that several families share say nothing of norms: they are stored as the trunk's are."""
+    stored = replace(LOADABLE["llama shared names"], make=tiny_gemma, names=SHARED_NAMES, centred=True)
+    folder = write_random(stored, tmp_path)
+    heads = load_native_heads(load_trunk(folder))
+    values = load_file(folder / "model.safetensors")["mtp.layers.0.post_norm.weight"]
+    assert torch.equal(heads.state_dict()["modules_by_depth.0.norm.weight"], values)

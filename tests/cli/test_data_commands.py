@@ -109,19 +109,23 @@ def test_probe_names_what_is_wrong(run: Any, folders: Path, tmp_path: Path) -> N
 
 def test_inspect_prints_what_it_finds(run: Any, folders: Path, tmp_path: Path) -> None:
     ran = run("inspect", folders / "right", "--json", tmp_path / "out.json")
-    assert ran.code == 0 and "kind: adapter" in ran.out and "  num_depths: 3" in ran.out
+    assert ran.code == 0 and "adapter (heads for a trunk that is elsewhere): 1 file" in ran.out
+    assert "one module for 3 depths and more" in ran.out
     assert json.loads((tmp_path / "out.json").read_text())["kind"] == "adapter"
-    assert "architecture: LlamaForCausalLM" in run("inspect", folders / "random").out
+    assert "LlamaForCausalLM: 2 layers, " in run("inspect", folders / "random").out
 
 
 @pytest.mark.parametrize(
     ("training", "shown"),
     [
-        ({"recipe": {"trunk": "t"}, "rate": 0.0002, "num_steps": 12345}, ["rate: 0.0002", "num_steps: 12345"]),
-        ({"held_out": {"depths": [{"depth": 1, "agreement": 0.56683, "overlap": None}]}}, ["depth 1: agreement 0.567"]),
-        ({"held_out": "none"}, ["held_out: none"]),
+        ({"recipe": {"trunk": "t"}, "rate": 0.0002, "num_steps": 12345}, ["rate 0.0002, num_steps 12,345"]),
+        (
+            {"held_out": {"depths": [{"depth": 1, "agreement": 0.56683, "overlap": None}]}},
+            ["depth 1       on held-out text: agreement 0.567"],
+        ),
+        ({"held_out": "none"}, ["held_out none"]),
         ({"held_out": {"depths": [{"x": 1}]}}, ["agreement n/a"]),
-        ({"held_out": {"depths": 3}}, ["depths: 3"]),
+        ({"held_out": {"depths": 3}}, ["'depths': 3"]),
     ],
 )
 def test_inspect_shows_training_in_brief(

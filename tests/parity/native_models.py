@@ -1,4 +1,4 @@
-"""Tiny DeepSeek-V3 and GLM-4-MoE folders with native MTP layers that sometimes guess right."""
+"""Tiny folders with native MTP layers that sometimes guess right, announced as transformers wants it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ import torch
 import transformers
 from safetensors.torch import load_file, save_file
 
+from tests.checkpoints.family_folders import LOADABLE, write_random
 from tests.fixtures import build, byte_tokenizer, tiny_deepseek_v3, tiny_glm4_moe
 
 FAMILIES = {"deepseek_v3": tiny_deepseek_v3, "glm4_moe": tiny_glm4_moe}
 _NUM_LAYERS = 2
 _WEAK = 0.05
+PATTERNS = [*(rf"^model\.layers\.{_NUM_LAYERS + k}\." for k in range(8)), r"^mtp\."]
+"""Which tensors are heads: what ``transformers_model`` tells transformers."""
 
 
 def write_model(folder: Path, family: str, num_modules: int, seed: int, guesses: bool = False) -> Path:
@@ -55,5 +58,16 @@ def transformers_model(folder: Path) -> Any:
     It knows them by the layer numbers of released checkpoints, which a tiny model does not share.
     """
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
-    model._keys_to_ignore_on_load_unexpected = [rf"^model\.layers\.{_NUM_LAYERS + k}\." for k in range(8)]
+    model._keys_to_ignore_on_load_unexpected = PATTERNS
     return model
+
+
+def write_layout(folder: Path, name: str, num_modules: int) -> Path:
+    """A folder of tests/checkpoints/family_folders, with what transformers needs to know beside the family's claim."""
+    write_random(LOADABLE[name], folder, num_modules, guesses=True)
+    written = json.loads((folder / "config.json").read_text()) | {"num_mtp_layers": num_modules}
+    for kinds in ("mlp_layer_types", "layer_types"):
+        if written.get(kinds):
+            written[f"mtp_{kinds}"] = written[kinds][-1:] * num_modules
+    (folder / "config.json").write_text(json.dumps(written))
+    return folder

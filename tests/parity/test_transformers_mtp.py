@@ -19,7 +19,7 @@ from transformers.generation.candidate_generator import MTPCandidateGenerator
 import foretell
 from foretell.decoding.sequential_drafter import SequentialDrafter
 from foretell.types import Completion
-from tests.parity.native_models import FAMILIES, transformers_model, write_model
+from tests.parity.native_models import FAMILIES, transformers_model, write_layout, write_model
 
 MAX_TOKENS = 24
 PROMPTS = [[5, 6], [7, 8, 9], list(b"The same text, told by two engines.")]
@@ -97,6 +97,14 @@ def test_ids_and_drafts_are_those_of_transformers(
     num_rounds = sum(done.stats.num_drafts for done in completions)
     assert num_rounds > accepted[0] and accepted[-1] > 0
     assert num_modules == 1 or accepted[0] > accepted[1]
+
+
+@pytest.mark.parametrize(("name", "num_modules"), [("mellum", 1), ("llama behind", 2), ("llama shared names", 2)])
+def test_layouts(name: str, num_modules: int, drafts: Drafts, tmp_path: Path) -> None:
+    """The flat layout, which transformers runs out of the box, and two more on a trunk without a family."""
+    done = compare(write_layout(tmp_path, name, num_modules), PROMPTS, num_modules, drafts)
+    accepted = sum(one.stats.accepted_per_position[num_modules - 1] for one in done)
+    assert 0 < accepted < sum(one.stats.num_drafts for one in done)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -16,22 +16,31 @@ from typing import Any, NamedTuple
 
 from foretell.checkpoints.files import TensorHeader
 
-_LOOKED_UP = re.compile(
-    r"(?:.*\.)?(?:embed_tokens|embed_tokens_per_layer|word_embeddings|tok_embeddings|embed_in|embeddings?|wte|wpe"
-    r"|embed_positions|token_embd|per_layer_token_embd|position_embd)\.(?:q?weight|weight_packed)"
+_MATRIX = ("weight", "qweight", "weight_packed")
+_TOKENS = (
+    "embed_tokens",
+    "word_embeddings",
+    "tok_embeddings",
+    "embed_in",
+    "embedding",
+    "embeddings",
+    "wte",
+    "token_embd",
 )
-_OUTPUT = re.compile(r"(?:(?:.*\.)?(?:lm_head|embed_out)|output|model\.output)\.(?:q?weight|weight_packed)")
+_LOOKED_UP = (*_TOKENS, "embed_tokens_per_layer", "per_layer_token_embd", "wpe", "embed_positions", "position_embd")
+_OUTPUTS = ("lm_head", "embed_out", "output")
 _ONE_EXPERT = re.compile(r"(?P<group>(?:.*\.)?experts)\.(?P<number>\d+)\..+")
 _ALL_EXPERTS = re.compile(r"(?:.*\.)?experts\.[^.]*\D[^.]*(?:\..+)?|.*_exps\.\w+")
 _SIDE = re.compile(
     r"(?:model\.)?(?:visual|vision\w*|audio\w*|image\w*|multi_modal_projector|mm_projector|embed_vision|embed_audio)\."
 )
-_NOT_A_PARAMETER = re.compile(
-    r".*(?:\.(?:SCB|g_idx|qzeros|scales|weight_shape|weight_zero_point|absmax|quant_map|input_scale|output_scale"
-    r"|k_scale|v_scale|nested_\w+)|weight_scale\w*|weight_global_scale|input_global_scale|_scale_inv|_scales"
-    r"|\.weight\.\w+|\.rotary_emb\.inv_freq|draft_ids)"
-)
-_PACKED = re.compile(r".*(?:\.qweight|weight_packed|_blocks)")
+_BESIDE_WEIGHTS = """
+SCB g_idx qzeros scales weight_shape weight_zero_point absmax quant_map input_scale output_scale k_scale v_scale
+weight_global_scale input_global_scale inv_freq draft_ids
+"""
+_NO_PARAMETERS = frozenset(_BESIDE_WEIGHTS.split())
+_SCALES = ("_scales", "_scale_inv")
+_PACKED = ("qweight", "weight_packed")
 _NUM_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
 _PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
 
@@ -39,7 +48,7 @@ _PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k
 class Experts(NamedTuple):
     """Routed experts of a layer, and those that one token is sent to; 0 where the config does not say."""
 
-    count: int = 0
+    num: int = 0
     per_token: int = 0
 
 
@@ -86,7 +95,7 @@ def trunk_cost(counts: Mapping[str, int], experts: Experts) -> tuple[Cost | None
     side = sum(counts.values()) - sum(text.values())
     if not text:
         return None, side
-    body = {name: count for name, count in text.items() if not _OUTPUT.fullmatch(name)}
+    body = {name: count for name, count in text.items() if not _is_output(name)}
     return _cost(sum(text.values()), 0, _active(body, experts) + output_matrix(text)), side
 
 
@@ -115,23 +124,36 @@ def module_costs(
 
 def output_matrix(trunk: Mapping[str, int]) -> int:
     """Parameters that project the vocabulary: the output matrix, or the embedding where the two are tied."""
-    found = [n for name, n in trunk.items() if _OUTPUT.fullmatch(name)]
-    return max(found or [n for name, n in trunk.items() if _main_embedding(name)], default=0)
+    found = [n for name, n in trunk.items() if _is_output(name)]
+    return max(found or [n for name, n in trunk.items() if _is_token_embedding(name)], default=0)
 
 
 def has_output_matrix(names: Iterable[str]) -> bool:
     """True where an output matrix is stored beside the embedding."""
-    return any(_OUTPUT.fullmatch(name) for name in names)
+    return any(_is_output(name) for name in names)
 
 
 def embedding_of(names: Iterable[str]) -> str | None:
     """Name of the trunk's token embedding; None where it has none."""
-    return next((name for name in names if _main_embedding(name) and not _SIDE.match(name)), None)
+    return next((name for name in names if _is_token_embedding(name) and not _SIDE.match(name)), None)
 
 
-def _main_embedding(name: str) -> bool:
-    positions = ("wpe.", "embed_positions.", "per_layer", "position_embd")
-    return bool(_LOOKED_UP.fullmatch(name)) and not any(word in name for word in positions)
+def _matrix_of(name: str) -> str:
+    """Last word of the module whose matrix ``name`` is; "" for another tensor."""
+    module, _, kind = name.rpartition(".")
+    return module.rpartition(".")[2] if kind in _MATRIX else ""
+
+
+def _is_token_embedding(name: str) -> bool:
+    return _matrix_of(name) in _TOKENS
+
+
+def _is_output(name: str) -> bool:
+    """``output`` alone is Llama's and GGUF's name; deeper ones are those of other layers."""
+    if not any(word in name for word in _OUTPUTS):  # asked of every expert of a large model
+        return False
+    matrix = _matrix_of(name)
+    return matrix in _OUTPUTS and (matrix != "output" or name.count(".") < 3 and not name.startswith("mtp."))
 
 
 def _cost(parameters: int, copies: int, active: int, trunk: Cost | None = None) -> Cost:
@@ -141,20 +163,19 @@ def _cost(parameters: int, copies: int, active: int, trunk: Cost | None = None) 
 
 def _active(counts: Mapping[str, int], experts: Experts) -> int:
     """Parameters that one token passes through; all experts where the config does not say how many."""
-    numbers: dict[str, set[str]] = {}
-    for name in counts:
-        if found := _ONE_EXPERT.fullmatch(name):
-            numbers.setdefault(found["group"], set()).add(found["number"])
     total = 0.0
+    by_group: dict[str, dict[str, int]] = {}
     for name, count in counts.items():
-        if _LOOKED_UP.fullmatch(name):
-            continue
-        share = 1.0
-        if found := _ONE_EXPERT.fullmatch(name):
-            share = _share(experts.per_token, len(numbers[found["group"]]))
-        elif _ALL_EXPERTS.fullmatch(name):
-            share = _share(experts.per_token, experts.count)
-        total += count * share
+        is_routed = "experts." in name or "_exps." in name
+        if is_routed and (found := _ONE_EXPERT.fullmatch(name)):
+            group = by_group.setdefault(found["group"], {})
+            group[found["number"]] = group.get(found["number"], 0) + count
+        elif is_routed and _ALL_EXPERTS.fullmatch(name):
+            total += count * _share(experts.per_token, experts.num)
+        elif _matrix_of(name) not in _LOOKED_UP:
+            total += count
+    for group in by_group.values():
+        total += sum(group.values()) * _share(experts.per_token, len(group))
     return round(total)
 
 
@@ -163,12 +184,12 @@ def _share(per_token: int, count: int) -> float:
 
 
 def _count(name: str, header: TensorHeader, bits: int | None) -> int:
-    if _NOT_A_PARAMETER.fullmatch(name):
+    kind = name.rpartition(".")[2]
+    if kind in _NO_PARAMETERS or "weight_scale" in kind or kind.endswith(_SCALES) or ".weight." in name:
         return 0
     stored = math.prod(header.shape)
-    whole_numbers = re.fullmatch(r"[IU](\d+)", header.dtype)
-    packed = _PACKED.fullmatch(name) or (bits and bits < 8 and header.dtype in ("U8", "I8"))
-    if packed and whole_numbers:
+    packed = kind in _PACKED or kind.endswith("_blocks") or (bits and bits < 8 and header.dtype in ("U8", "I8"))
+    if packed and (whole_numbers := re.fullmatch(r"[IU](\d+)", header.dtype)):
         return stored * int(whole_numbers[1]) // (bits or 4)
     return stored
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -18,15 +19,24 @@ _COUNTS = ("hidden_size", "vocab_size", "num_experts_per_tok", "n_routed_experts
 
 
 def head_problems(
-    claim: NativeClaim, family: Family | None, modules: Sequence[StoredModule], names: list[str], strange: list[str]
+    claim: NativeClaim,
+    family: Family | None,
+    modules: Sequence[StoredModule],
+    names: list[str],
+    strange: list[str],
+    *,
+    is_alone: bool = False,
 ) -> list[str]:
-    """Heads by config against heads by tensors. The usual load and save drops tensors and keeps the announcement."""
+    """Heads by config against heads by tensors. The usual load and save drops tensors and keeps the announcement.
+
+    ``is_alone``: without their trunk, whose config would announce them.
+    """
     if not names:
         return [f"{claim} ({claim.key}), but {LOST}"] if claim.num_layers else []
     if family is None:
         return [f"{len(names)} tensors look like native heads, in no layout that is known ({names[0]}, ...)"]
     problems = []
-    if not claim.num_layers and family.name not in UNANNOUNCED:
+    if not claim.num_layers and family.name not in UNANNOUNCED and not is_alone:
         problems.append(
             f"{len(names)} MTP tensors are in the files ({names[0]}, ...), but config claims no native MTP "
             f"layer: engines that ask it ({family.count_keys[0]}) do not see them"
@@ -56,14 +66,14 @@ def trunk_problems(config: Mapping[str, Any], headers: Mapping[str, TensorHeader
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             problems.append(f"config's {key} is {value!r}; expected a positive number")
     layers = {int(found[1]) for name in headers if (found := _LAYER.match(name))}
-    if layers and (missing := sorted(set(range(num_layers)) - layers)):
-        shown = ", ".join(map(str, missing[:5])) + (", ..." if len(missing) > 5 else "")
-        problems.append(f"config says {num_layers} layers, but the files hold no tensor of {len(missing)} ({shown})")
+    num_missing = num_layers - len([layer for layer in layers if layer < num_layers])
+    if layers and num_missing:
+        first = itertools.islice((layer for layer in range(num_layers) if layer not in layers), 5)
+        shown = ", ".join(map(str, first)) + (", ..." if num_missing > 5 else "")
+        problems.append(f"config says {num_layers} layers, but the files hold no tensor of {num_missing} ({shown})")
     name = embedding_of(headers)
     wanted = (config.get("vocab_size"), config.get("hidden_size"))
-    if name and headers[name].dtype in ("F32", "F16", "BF16") and all(isinstance(size, int) for size in wanted):
-        if headers[name].shape != wanted:
-            problems.append(
-                f"{name} is {list(headers[name].shape)}, config says vocab_size, hidden_size {list(wanted)}"
-            )
+    is_plain = name is not None and headers[name].dtype in ("F32", "F16", "BF16")
+    if name and is_plain and all(isinstance(size, int) for size in wanted) and headers[name].shape != wanted:
+        problems.append(f"{name} is {list(headers[name].shape)}, config says vocab_size, hidden_size {list(wanted)}")
     return problems

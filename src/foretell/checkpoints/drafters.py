@@ -25,7 +25,12 @@ _KINDS = (
     (
         r"(?:pre|post)_projection\.weight",
         "a Gemma 4 assistant: it reads the trunk's keys and values",
-        ("drafts with it (assistant_model)", "drafts with it (method mtp)", "drafts with it", "drafts with it, converted"),
+        (
+            "drafts with it (assistant_model)",
+            "drafts with it (method mtp)",
+            "drafts with it",
+            "drafts with it, converted",
+        ),
     ),
     (
         r"fc\.(?:weight|bias)",

@@ -7,17 +7,16 @@ table. A line says what happens when the engine is asked for MTP.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
-from foretell.checkpoints.families import ENGINES, FAMILIES, Family
-from foretell.checkpoints.native import NativeClaim
+from foretell.checkpoints.engine_facts import Facts
+from foretell.checkpoints.engine_limits import refusals, several_modules
+from foretell.checkpoints.families import ENGINES, Family
 
 RUNS = "decodes with the heads"
 ALONE = "runs the trunk alone"
 DROPS = "runs the trunk, drops the heads without a word"
 WARNS = "runs the trunk, reports the heads as unexpected"
+ONE_BY_ONE = "decodes with the heads, one row at a time (use_mtp)"
 PLAIN = "runs it as a plain model, where it knows the architecture"
 
 UNANNOUNCED = ("qwen3_next", "mimo_v2", "speculators", "medusa", "meta")
@@ -31,6 +30,8 @@ _BY_ARCHITECTURE = (
     (r"BailingMoeV3\w*", "llama.cpp", RUNS),
     (r"Bailing\w*", "llama.cpp", "converts the heads, and leaves them unused"),
     (r"BailingMoeV2ForCausalLM", "vLLM", ALONE),
+    (r"Step3p7\w*", "transformers", ONE_BY_ONE),
+    (r"Step3p5\w*", "transformers", "does not know this architecture, but by code in the folder"),
     (r"ExaoneMo[eE]\w*", "SGLang", RUNS),
     (r"Exaone4_5\w*", "SGLang", ALONE),
 )
@@ -49,85 +50,6 @@ _DROPPED_BEHIND = {
 """The same for model types whose heads transformers only ignores."""
 
 _FLAT = ("mellum", "qwen3_5", "qwen3_next", "exaone")
-_MODULE_BY_MODULE = ("mimo_v2", "step3p5")
-"""Families whose distinct modules SGLang serves one a depth; of all others it loads one."""
-
-_GGUF_RUNS = [
-    "qwen35",
-    "qwen35moe",
-    "qwen3next",
-    "deepseek32",
-    "deepseek4",
-    "glm4moe",
-    "glmdsa",
-    "glm5next",
-    "step35",
-    "mimo2",
-    "hyv3",
-    "bailingmoe3",
-    "cohere2moe",
-    "nemotronhmoe",
-]
-_GGUF_FAMILIES = (
-    (r"qwen35\w*", "qwen3_5"),
-    (r"qwen3next", "qwen3_next"),
-    (r"deepseek\w*|glmdsa", "deepseek"),
-    (r"glm4\w*", "glm4_moe"),
-    (r"step35", "step3p5"),
-    (r"mimo2", "mimo_v2"),
-    (r"hyv3", "hy_v3"),
-    (r"bailing\w*", "bailing"),
-    (r"exaone\w*", "exaone"),
-    (r"nemotronh\w*", "nemotron_h"),
-)
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What decides between engines' ways. ``config``: settings of the language model. ``num_modules``: of heads, by
-    their tensors. ``has_trunk``: False for heads alone. ``has_experts``: some of the heads' tensors are experts.
-    """
-
-    config: Mapping[str, Any]
-    num_layers: int
-    num_modules: int
-    claim: NativeClaim
-    has_trunk: bool = True
-    has_experts: bool = False
-
-    @property
-    def architectures(self) -> list[str]:
-        """As config.json names them; empty where it does not."""
-        named = self.config.get("architectures")
-        return [str(name) for name in named] if isinstance(named, list) else []
-
-    @property
-    def model_type(self) -> str:
-        """The language model's."""
-        return str(self.config.get("model_type", ""))
-
-    @property
-    def has_own_code(self) -> bool:
-        """True where the folder brings its own modeling file."""
-        return isinstance(self.config.get("auto_map"), Mapping)
-
-    @property
-    def is_without_linear_attention(self) -> bool:
-        """True where the config says that every layer attends to all positions."""
-        kinds = self.config.get("layer_types")
-        if isinstance(kinds, list) and kinds:
-            return all(kind == "full_attention" for kind in kinds[: self.num_layers])
-        return self.config.get("full_attention_interval") == 1
-
-
-def family_of_architecture(config: Mapping[str, Any]) -> Family | None:
-    """The family that the architecture belongs to, for a checkpoint that has lost its heads."""
-    named = config.get("architectures")
-    for name in named if isinstance(named, list) else ():
-        for family in FAMILIES:
-            if family.architectures and re.fullmatch(family.architectures, str(name)):
-                return family
-    return None
 
 
 def engine_lines(family: Family | None, facts: Facts) -> dict[str, str]:
@@ -153,36 +75,15 @@ def engine_lines(family: Family | None, facts: Facts) -> dict[str, str]:
         needed = f"{ALONE}: the config lacks {family.count_keys[0]}: {facts.num_modules}"
         return lines | dict.fromkeys(ENGINES[1:], needed)
     if facts.num_modules > 1:
-        lines |= _several(family, facts)
-    return lines | _refusals(family, facts)
-
-
-def gguf_family(architecture: str) -> str:
-    """Name of the family that a GGUF file's architecture belongs to, or ""."""
-    plain = re.sub(r"[-_]", "", architecture)
-    return next((name for pattern, name in _GGUF_FAMILIES if re.fullmatch(pattern, plain)), "")
-
-
-def gguf_line(architecture: str, num_modules: int, num_claimed: int, is_recurrent: bool) -> str:
-    """What llama.cpp does with a GGUF file."""
-    plain = re.sub(r"[-_]", "", architecture)
-    if not num_modules:
-        return "stops at the missing heads" if num_claimed else PLAIN
-    if not num_claimed:
-        return "stops at tensors that the metadata does not announce"
-    if plain.startswith("qwen35") and not is_recurrent:
-        return "aborts while it decodes: no layer has linear attention"
-    if num_modules > 1 and plain.startswith(("qwen3", "glm4")):
-        return f"stops: it takes one module, and the file holds {num_modules}"
-    if plain in _GGUF_RUNS or plain == "deepseek2":
-        return RUNS
-    return f"{ALONE}: it keeps heads of this architecture unused"
+        lines |= several_modules(family, facts)
+    return lines | refusals(family, facts)
 
 
 def _lost(family: Family | None) -> dict[str, str]:
     is_deepseek = family is not None and family.name == "deepseek"
+    takes_heads = family is not None and family.engines[0] == RUNS
     return {
-        "transformers": f"{ALONE}; use_mtp stops, as weights are missing",
+        "transformers": f"{ALONE}; use_mtp stops, as weights are missing" if takes_heads else ALONE,
         "vLLM": "stops at the missing weights" if is_deepseek else "drafts from random weights: right text, no gain",
         "SGLang": "drafts from weights that nobody set: right text, no gain",
         "llama.cpp": f"{ALONE}; convert it with --no-mtp",
@@ -190,20 +91,19 @@ def _lost(family: Family | None) -> dict[str, str]:
 
 
 def _transformers(family: Family, facts: Facts) -> str:
-    one_by_one = "decodes with the heads, one row at a time (use_mtp)"
     if facts.has_own_code and family.name in ("deepseek", "glm4_moe", "transformers", *_FLAT):
         return "runs the code in the folder (trust_remote_code)"
     if family.name in ("deepseek", "glm4_moe", "hy_v3"):
         known, dropped = _FOUND_BEHIND.get(facts.model_type, ()), _DROPPED_BEHIND.get(facts.model_type, ())
         if facts.num_layers in known:
-            return one_by_one
+            return ONE_BY_ONE
         if facts.num_layers in dropped:
             return DROPS
         numbers = known or dropped
         behind = f": it expects them behind layer {' or '.join(map(str, numbers))}" if numbers else ""
         return f"{WARNS}{behind}"
     if family.name in ("mellum", "transformers") and facts.model_type == "mellum":
-        return one_by_one
+        return ONE_BY_ONE
     if family.name in _FLAT:
         ignores = ("qwen3_next", "qwen3_5", "mellum", "exaone", "olmo_hybrid", "qwen4", "granite")
         return DROPS if facts.model_type.startswith(ignores) else WARNS
@@ -221,47 +121,3 @@ def _by_layout_alone(family: Family, facts: Facts) -> dict[str, str]:
     if family.name in _FLAT and any(name.startswith("Qwen3Moe") for name in facts.architectures):
         lines["SGLang"] = RUNS
     return lines
-
-
-def _several(family: Family, facts: Facts) -> dict[str, str]:
-    """Engines that do not serve every one of several modules."""
-    count = facts.num_modules
-    first = f"decodes with the first of {count} modules"
-    lines = {}
-    if family.name == "mimo":
-        lines["vLLM"] = f"stops when asked for 2 tokens or more: it takes one module, not {count}"
-        lines["SGLang"] = f"decodes with the last of {count} modules, without a word"
-    elif family.name in ("deepseek", "step3p5"):
-        announced = facts.config.get("num_nextn_predict_layers") == count
-        missing = f": the config lacks num_nextn_predict_layers: {count}"
-        lines["vLLM"] = (
-            f"decodes with all {count} modules, if asked for as many tokens" if announced else first + missing
-        )
-    else:
-        lines["vLLM"] = first
-    if family.name not in (*_MODULE_BY_MODULE, "mimo"):
-        lines["SGLang"] = first
-    if family.name in ("qwen3_5", "qwen3_next", "glm4_moe"):
-        lines["llama.cpp"] = f"stops: it takes one module, not {count}"
-    return lines
-
-
-def _refusals(family: Family, facts: Facts) -> dict[str, str]:
-    """Checkpoints that an engine's class for the family cannot read, or reads as something else."""
-    lines = {}
-    if family.name == "qwen3_5":
-        if facts.is_without_linear_attention:
-            lines["llama.cpp"] = "converts it, aborts while it decodes: no layer has linear attention"
-        if not _interval_agrees(facts):
-            lines["SGLang"] = "takes layers for others: full_attention_interval does not fit layer_types"
-    if family.name == "glm4_moe" and not facts.has_experts:
-        if any(name.startswith("Glm4MoeForCausalLM") for name in facts.architectures):
-            lines["vLLM"] = "refuses the heads: it expects experts in them"
-    return lines
-
-
-def _interval_agrees(facts: Facts) -> bool:
-    kinds, interval = facts.config.get("layer_types"), facts.config.get("full_attention_interval", 4)
-    if not isinstance(kinds, list) or not isinstance(interval, int) or interval < 1:
-        return True
-    return all((kind == "full_attention") == ((i + 1) % interval == 0) for i, kind in enumerate(kinds))

@@ -17,13 +17,12 @@ from foretell.errors import CheckpointError
 _SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _STRING, _ARRAY = 8, 9
 _SHORT_ARRAY = 1024
-_TYPES = dict(
-    enumerate(
-        "F32 F16 Q4_0 Q4_1 Q4_2 Q4_3 Q5_0 Q5_1 Q8_0 Q8_1 Q2_K Q3_K Q4_K Q5_K Q6_K Q8_K IQ2_XXS IQ2_XS IQ3_XXS IQ1_S "
-        "IQ4_NL IQ3_S IQ2_S IQ4_XS I8 I16 I32 I64 F64 IQ1_M BF16 Q4_0_4_4 Q4_0_4_8 Q4_0_8_8 TQ1_0 TQ2_0 IQ4_NL_4_4 "
-        "IQ4_NL_4_8 IQ4_NL_8_8 MXFP4 NVFP4".split()
-    )
-)
+_TYPE_NAMES = """
+F32 F16 Q4_0 Q4_1 Q4_2 Q4_3 Q5_0 Q5_1 Q8_0 Q8_1 Q2_K Q3_K Q4_K Q5_K Q6_K Q8_K IQ2_XXS IQ2_XS IQ3_XXS
+IQ1_S IQ4_NL IQ3_S IQ2_S IQ4_XS I8 I16 I32 I64 F64 IQ1_M BF16 Q4_0_4_4 Q4_0_4_8 Q4_0_8_8 TQ1_0 TQ2_0
+IQ4_NL_4_4 IQ4_NL_4_8 IQ4_NL_8_8 MXFP4 NVFP4 Q1_0
+"""
+_TYPES = dict(enumerate(_TYPE_NAMES.split()))
 
 
 class GGUFTensor(NamedTuple):
@@ -47,7 +46,7 @@ def read_gguf_header(path: Path) -> GGUFHeader:
     try:
         with path.open("rb") as file:
             return _Reader(file, path.stat().st_size).header()
-    except (OSError, ValueError, struct.error, OverflowError) as error:
+    except (OSError, ValueError, struct.error, OverflowError, RecursionError) as error:
         raise CheckpointError(f"{path}: not a readable GGUF file ({one_line(error)})") from error
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -24,6 +25,33 @@ class StoredModule:
     def names(self) -> list[str]:
         """Every tensor of the module."""
         return [name for names in self.parts.values() for name in names]
+
+
+@dataclass(frozen=True)
+class HeadLayout:
+    """Where the heads' tensors belong; ``strange``: those that belong nowhere."""
+
+    family: Family | None
+    modules: list[StoredModule]
+    strange: list[str]
+
+    @classmethod
+    def of(cls, family: Family | None, names: list[str], num_layers: int) -> HeadLayout:
+        """Sort ``names``; without a family none of them belongs anywhere."""
+        return cls(family, *(stored_modules(family, names, num_layers) if family else ([], names)))
+
+    def parts(self, *wanted: str) -> list[str]:
+        """Tensors of these parts, of all modules."""
+        return [name for module in self.modules for part in wanted for name in module.parts.get(part, [])]
+
+    @property
+    def own_outputs(self) -> list[str]:
+        """Output matrices that are the modules' own, not copies."""
+        if self.family is None:
+            return []
+        if self.family.name == "medusa":
+            return [name for name in self.parts("layer") if re.fullmatch(r".*\d+\.\d+\.weight", name)]
+        return self.parts("output") if self.family.conventions.get("own_output") else []
 
 
 def stored_modules(family: Family, names: Iterable[str], num_layers: int) -> tuple[list[StoredModule], list[str]]:

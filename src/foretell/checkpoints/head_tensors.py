@@ -23,7 +23,7 @@ def wanted_tensors(heads: Heads, family: Family) -> dict[Place, torch.Size]:
     for index, module in enumerate(_modules(heads)):
         for part in ("enorm", "hnorm", "eh_proj", "norm"):
             if part in family.parts:
-                found[Place(index, part, "weight")] = getattr(module, part).weight.shape
+                found[shared_place(family, index, part)] = getattr(module, part).weight.shape
         template = _template(heads)
         for rest, shape in stored_shapes(heads.trunk.model, template, module.layer).items():
             found[Place(index, "layer", rest)] = shape
@@ -36,13 +36,19 @@ def fill_heads(heads: Heads, family: Family, tensors: Mapping[Place, torch.Tenso
     for index, module in enumerate(_modules(heads)):
         for part in ("enorm", "hnorm", "eh_proj", "norm"):
             if part in family.parts:
-                values = tensors[Place(index, part, "weight")]
+                values = tensors[shared_place(family, index, part)]
                 own = getattr(module, part)
                 if part in _NORMS:
                     values = as_stored_gain(values, from_centred=family.centred, to_centred=is_centred(own))
                 own.weight.copy_(values)
         layer = {p.rest: values for p, values in tensors.items() if (p.module, p.part) == (index, "layer")}
         fill_layer(heads.trunk.model, _template(heads), module.layer, layer)
+
+
+def shared_place(family: Family, index: int, part: str) -> Place:
+    """Place of a weight of module ``index`` outside its layer; the first module's, where it is stored once for all."""
+    own = "{k}" in family.parts[part] or "{n}" in family.parts[part]
+    return Place(index if own else 0, part, "weight")
 
 
 def as_stored_gain(weight: torch.Tensor, *, from_centred: bool | None, to_centred: bool | None) -> torch.Tensor:

@@ -6,6 +6,9 @@ from os import PathLike
 from pathlib import Path
 
 from foretell.checkpoints.adapter_config import TENSOR_FILE, is_adapter
+from foretell.checkpoints.costs import experts_of
+from foretell.checkpoints.families import ENGINES
+from foretell.checkpoints.files import read_json
 from foretell.checkpoints.inspect_adapter import inspect_adapter
 from foretell.checkpoints.inspect_gguf import inspect_gguf
 from foretell.checkpoints.inspect_medusa import inspect_medusa, medusa_file
@@ -39,8 +42,10 @@ def _folder(folder: Path) -> Inspection | None:
         if not weights or not (folder / "config.json").is_file():
             return inspect_adapter(folder)
         found = inspect_folder(folder)
-        found.adapter = inspect_adapter(folder, found.costs.trunk if found.costs else None)
-        found.engines = {engine: f"runs the trunk; {line}" for engine, line in found.adapter.engines.items()}
+        config = read_json(folder / "config.json")
+        found.adapter = inspect_adapter(folder, found.costs.trunk if found.costs else None, experts_of(config))
+        if not found.mtp_tensors:
+            found.engines = dict.fromkeys(ENGINES, "runs the trunk, does not see the adapter beside it")
         return found
     if not weights and (file := medusa_file(folder)):
         return inspect_medusa(file)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE, AdapterInfo, read_adapter_config
 from foretell.checkpoints.costs import Cost, Costs, Experts, module_costs, parameter_counts
-from foretell.checkpoints.engines import ENGINES
+from foretell.checkpoints.families import ENGINES
 from foretell.checkpoints.files import read_headers
 from foretell.checkpoints.inspect_gguf import inspect_gguf
 from foretell.checkpoints.inspection import Inspection
@@ -18,7 +18,7 @@ from foretell.errors import CheckpointError
 
 _MODULE = re.compile(r"mtp\.(?:layers|heads)\.(\d+)\.")
 _OWN_OUTPUT = re.compile(r"mtp\.(?:(?:layers|heads)\.\d+\.)?output\.weight")
-_UNREAD = "does not read an adapter; foretell does"
+_UNREAD = "does not read an adapter; foretell convert export writes what it reads"
 
 
 def inspect_adapter(folder: Path, trunk: Cost | None = None, experts: Experts | None = None) -> Inspection:

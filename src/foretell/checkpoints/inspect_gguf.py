@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.checkpoints.costs import Costs, Experts, module_costs, output_matrix, trunk_cost
-from foretell.checkpoints.engines import gguf_family, gguf_line
+from foretell.checkpoints.gguf_engine import gguf_family, gguf_line
 from foretell.checkpoints.gguf_header import GGUFHeader, read_gguf_header
 from foretell.checkpoints.inspection import Inspection
 from foretell.checkpoints.native import LOST
@@ -29,7 +29,8 @@ def inspect_gguf(path: Path) -> Inspection:
     modules = _modules(header, num_blocks - claimed if claimed else None)
     heads = sorted(name for module in modules.values() for name in module)
     counts = {name: tensor.num_values for name, tensor in header.tensors.items()}
-    own = {name: count for name, count in counts.items() if name not in set(heads)}
+    of_heads = set(heads)
+    own = {name: count for name, count in counts.items() if name not in of_heads}
     experts = Experts(setting("expert_count"), setting("expert_used_count"))
     trunk, side = trunk_cost(own, experts)
     copies = [name for name in heads if _COPIES.fullmatch(name)]
@@ -56,7 +57,7 @@ def inspect_gguf(path: Path) -> Inspection:
         mtp_tensors=heads,
         costs=Costs(trunk, module_costs(sizes, experts, output_matrix(own), trunk, copies=copies), side),
         engines={"llama.cpp": gguf_line(architecture, len(modules), claimed, is_recurrent)},
-        problems=_problems(claimed, modules, heads),
+        problems=_problems(claimed, modules, heads) + _split(header),
     )
 
 
@@ -80,4 +81,15 @@ def _problems(claimed: int, modules: dict[int, list[str]], heads: list[str]) -> 
         return [f"{len(heads)} MTP tensors are in the file, but metadata claims no native MTP layer"]
     if claimed != len(modules):
         return [f"metadata claims {claimed} native MTP layers, the file holds tensors of {len(modules)}"]
-    return []
+    return [
+        f"block {number} is one of the heads', but has no nextn.eh_proj"
+        for number, names in modules.items()
+        if f"blk.{number}.nextn.eh_proj.weight" not in names
+    ]
+
+
+def _split(header: GGUFHeader) -> list[str]:
+    count = header.values.get("split.count")
+    return (
+        [f"one of {count} files: what is in the others is not counted"] if isinstance(count, int) and count > 1 else []
+    )

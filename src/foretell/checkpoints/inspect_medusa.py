@@ -1,4 +1,4 @@
-"""Facts about Medusa heads in a file of torch's: its name, its size and the list of its entries. Nothing is unpickled."""
+"""Facts about Medusa heads in a file of torch's: name, size and the list of its entries. Nothing is unpickled."""
 
 from __future__ import annotations
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE
+from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE, is_adapter
 from foretell.checkpoints.costs import (
     Costs,
     embedding_of,
@@ -21,12 +21,14 @@ from foretell.checkpoints.costs import (
 )
 from foretell.checkpoints.disagreements import head_problems, trunk_problems
 from foretell.checkpoints.drafters import drafter_of
-from foretell.checkpoints.engines import Facts, engine_lines, family_of_architecture
+from foretell.checkpoints.engine_facts import Facts, family_of_architecture
+from foretell.checkpoints.engines import engine_lines
 from foretell.checkpoints.families import Family, detect_family
-from foretell.checkpoints.files import INDEX_FILE, TensorHeader, read_headers, read_json, weight_files
-from foretell.checkpoints.head_modules import COPIES, StoredModule, stored_modules
+from foretell.checkpoints.files import TensorHeader
+from foretell.checkpoints.head_modules import COPIES, HeadLayout
 from foretell.checkpoints.inspection import Inspection
-from foretell.checkpoints.native import NativeClaim, native_tensors
+from foretell.checkpoints.native import native_tensors
+from foretell.checkpoints.open_folder import open_folder
 from foretell.checkpoints.quantisation import (
     Quantisation,
     quantisation_of,
@@ -37,12 +39,9 @@ from foretell.checkpoints.quantisation import (
 from foretell.checkpoints.stored import StoredModel
 from foretell.checkpoints.tallies import stored_numbers
 from foretell.config import HeadsConfig
-from foretell.errors import CheckpointError
 
 _FIRST_HEAD = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.(?:eh_proj|enorm|hnorm)\.")
 _ANY_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.\d+\.")
-_SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d+)-of-(?P<count>\d+)\.safetensors")
-_SHOWN = 5
 
 
 def inspect_folder(folder: Path) -> Inspection:
@@ -50,35 +49,16 @@ def inspect_folder(folder: Path) -> Inspection:
     return inspect_stored(open_folder(folder))
 
 
-def open_folder(folder: Path) -> StoredModel:
-    """Config and headers of ``folder``; heads alone may come without a config, or as mtp.safetensors."""
-    _refuse_missing(folder)
-    has_config = (folder / "config.json").is_file()
-    files = sorted(folder.glob("*.safetensors"))
-    if has_config and (folder / INDEX_FILE).is_file() or [file.name for file in files] != [TENSOR_FILE] and has_config:
-        return StoredModel.open(folder)
-    config = read_json(folder / "config.json") if has_config else {}
-    headers: dict[str, TensorHeader] = {}
-    places: dict[str, Path] = {}
-    for file in files:
-        found = read_headers(file)
-        headers |= found
-        places |= dict.fromkeys(found, file)
-    stored = StoredModel(folder, config, files, headers, places)
-    if not has_config and embedding_of(headers):
-        raise CheckpointError(f"{folder}: no config.json in it; expected a model folder as save_pretrained writes it")
-    return stored
-
-
 def inspect_stored(stored: StoredModel) -> Inspection:
     """Facts about a folder whose config and headers are read."""
     config = _settings(stored)
     num_layers = _num_layers(stored)
     names, family = _heads(stored, num_layers)
-    layout = _Layout.of(family, names, num_layers)
-    trunk = {name: header for name, header in stored.headers.items() if name not in set(names)}
+    layout = HeadLayout.of(family, names, num_layers)
+    of_heads = set(names)
+    trunk = {name: header for name, header in stored.headers.items() if name not in of_heads}
     has_trunk = embedding_of(trunk) is not None or any(_ANY_LAYER.match(name) for name in trunk)
-    drafter = drafter_of(stored.headers) if embedding_of(trunk) is None or not num_layers else None
+    drafter = None if names else drafter_of(trunk)
     said = quantisation_of(stored.config)
     counts = parameter_counts(stored.headers, said.bits if said else None)
     tied, has_output = config.get("tie_word_embeddings"), has_output_matrix(trunk)
@@ -88,21 +68,26 @@ def inspect_stored(stored: StoredModel) -> Inspection:
     facts = Facts(
         config=config,
         num_layers=num_layers,
-        num_modules=len(layout.modules) or bool(names),
+        num_modules=len(layout.modules) or int(bool(names)),
         claim=claim,
         has_trunk=has_trunk,
         has_experts=any("experts." in name for name in names),
     )
-    problems = [*_setting_problems(stored.config), *head_problems(claim, family, layout.modules, names, layout.strange)]
+    problems = _setting_problems(stored.config)
+    problems += head_problems(claim, family, layout.modules, names, layout.strange, is_alone=not has_trunk)
     if has_trunk and drafter is None:
         problems += trunk_problems(config, trunk, num_layers)
         if tied is False and not has_output:
             problems.append("config says the output head is not tied to the embedding, but none is in the files")
+        if tied and has_output and embedding_of(trunk):
+            problems.append(
+                "config ties the output head to the embedding, but one is in the files too: engines leave it out"
+            )
     quantisation, more = _quantisation(said, stored.headers, trunk, names, layout)
     problems += more
-    if (stray := stored.folder / TENSOR_FILE).is_file() and stray not in stored.files:
-        if not (stored.folder / CONFIG_FILE).is_file():
-            problems.append(f"{TENSOR_FILE} lies beside the weights, in no index and without {CONFIG_FILE}: not read")
+    stray = stored.folder / TENSOR_FILE
+    if stray.is_file() and stray not in stored.files and not is_adapter(stored.folder):
+        problems.append(f"{TENSOR_FILE} lies beside the weights, in no index and without {CONFIG_FILE}: not read")
     return Inspection(
         kind="trunk" if has_trunk and drafter is None else "heads",
         path=str(stored.folder),
@@ -113,6 +98,7 @@ def inspect_stored(stored: StoredModel) -> Inspection:
         num_files=len(stored.files),
         architecture=", ".join(facts.architectures) or facts.model_type,
         family=shown_family.name if shown_family else "",
+        blocked=family.blocked if family else "",
         models=drafter.name if drafter else shown_family.models if shown_family else "",
         num_layers=num_layers or None,
         hidden_size=_size(config, "hidden_size", "n_embd", "d_model"),
@@ -122,37 +108,11 @@ def inspect_stored(stored: StoredModel) -> Inspection:
         num_modules=len(layout.modules),
         mtp_tensors=names,
         heads=_conventions(family, len(layout.modules)) if layout.modules else None,
-        costs=_costs(config, counts, trunk, layout),
+        costs=_costs(config, counts, {} if drafter else trunk, layout),
         quantisation=quantisation,
         engines=drafter.engines if drafter else engine_lines(shown_family, facts),
         problems=problems,
     )
-
-
-@dataclass(frozen=True)
-class _Layout:
-    """Where the heads' tensors belong; ``strange``: those that belong nowhere."""
-
-    family: Family | None
-    modules: list[StoredModule]
-    strange: list[str]
-
-    @classmethod
-    def of(cls, family: Family | None, names: list[str], num_layers: int) -> _Layout:
-        return cls(family, *(stored_modules(family, names, num_layers) if family else ([], names)))
-
-    def parts(self, *wanted: str) -> list[str]:
-        """Tensors of these parts, of all modules."""
-        return [name for module in self.modules for part in wanted for name in module.parts.get(part, [])]
-
-    @property
-    def own_outputs(self) -> list[str]:
-        """Output matrices that are the modules' own, not copies."""
-        if self.family is None:
-            return []
-        if self.family.name == "medusa":
-            return [name for name in self.parts("layer") if re.fullmatch(r".*\d+\.\d+\.weight", name)]
-        return self.parts("output") if self.family.conventions.get("own_output") else []
 
 
 def _settings(stored: StoredModel) -> dict[str, Any]:
@@ -201,7 +161,7 @@ def _conventions(family: Family | None, num_modules: int) -> dict[str, Any]:
 
 
 def _costs(
-    config: Mapping[str, Any], counts: Mapping[str, int], trunk: Mapping[str, TensorHeader], layout: _Layout
+    config: Mapping[str, Any], counts: Mapping[str, int], trunk: Mapping[str, TensorHeader], layout: HeadLayout
 ) -> Costs:
     experts = experts_of(config)
     own = {name: counts[name] for name in trunk}
@@ -224,43 +184,19 @@ def _quantisation(
     headers: Mapping[str, TensorHeader],
     trunk: Mapping[str, TensorHeader],
     names: list[str],
-    layout: _Layout,
+    layout: HeadLayout,
 ) -> tuple[Quantisation | None, list[str]]:
     own = quantised_matrices(trunk)
     heads = quantised_matrices({name: headers[name] for name in names})
-    layers = {}
-    for index, module in enumerate(layout.modules):
-        for name in module.parts.get("layer", []):
-            matrix = name.rsplit(".", 1)[0]
-            if matrix in heads and layout.family is not None:
-                place = layout.family.place(matrix, index) if False else None
-                layers[matrix] = place.rest if place else _within_layer(matrix)
+    in_layers = {name.rsplit(".", 1)[0] for name in layout.parts("layer")}
+    layers = {matrix: _within_layer(matrix) for matrix in heads if matrix in in_layers}
     problems = quantisation_problems(said, own, heads, layers)
-    return (replace(said, heads=stored_as(heads[name] for name in layers)) if said else None), problems
+    return (replace(said, heads=stored_as(own, heads, layers)) if said else None), problems
 
 
 def _within_layer(matrix: str) -> str:
     """``self_attn.q_proj`` of ``mtp.layers.0.self_attn.q_proj``: what follows the last number of a layer."""
     return re.sub(r"^.*?(?:layers|mtp_layers|mtp_block|extra_heads)\.\d+\.", "", matrix)
-
-
-def _refuse_missing(folder: Path) -> None:
-    """Raise CheckpointError naming shards that the index, or their own numbers, say should be there."""
-    if (folder / INDEX_FILE).is_file():
-        wanted, why = {file.name for file in weight_files(folder)}, f"{INDEX_FILE} names {{}} files"
-    else:
-        shards = [found for file in folder.glob("*.safetensors") if (found := _SHARD.fullmatch(file.name))]
-        wanted = {
-            f"{one['stem']}-{number:0{len(one['number'])}}-of-{one['count']}.safetensors"
-            for one in shards
-            for number in range(1, min(int(one["count"]), 100_000) + 1)
-        }
-        why = "their names count {} files"
-    if missing := sorted(name for name in wanted if not (folder / name).is_file()):
-        shown = ", ".join(missing[:_SHOWN]) + (", ..." if len(missing) > _SHOWN else "")
-        raise CheckpointError(
-            f"{folder}: no such file: {shown} ({len(missing)} missing; {why.format(len(wanted))}); fetch what is missing"
-        )
 
 
 def _setting_problems(config: Mapping[str, Any]) -> list[str]:

@@ -17,8 +17,10 @@ class Inspection:
 
     ``kind``: "trunk" is a model folder, with or without heads; "heads" is native heads alone, without their trunk.
     ``num_parameters``: in all files, copies too, scales of quantised matrices left out. ``num_bytes``: of the files.
-    ``dtypes``: stored numbers by type. ``family``: name in the table of families; ``models``: who is of it.
-    ``num_modules``: of native heads, by tensors; ``claimed_heads``: by the config. ``heads``: their conventions.
+    ``dtypes``: stored numbers by type. ``family``: name in the table of families; ``models``: who is of it;
+    ``blocked``: why Foretell cannot run such heads.
+    ``num_modules``: of native heads, by tensors; ``claimed_heads``: by the config. ``heads``: their conventions, of
+    which ``centred_norms`` is None where they are as the trunk's.
     ``mtp_tensors``: names of the heads' tensors. ``made_for``: the trunk an adapter was trained against. ``engines``:
     what each engine does with it. ``adapter``: heads of ours in the same folder. ``problems``: what does not fit
     together.
@@ -34,6 +36,7 @@ class Inspection:
     architecture: str = ""
     family: str = ""
     models: str = ""
+    blocked: str = ""
     num_layers: int | None = None
     hidden_size: int | None = None
     vocab_size: int | None = None

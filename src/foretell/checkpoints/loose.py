@@ -15,8 +15,11 @@ from foretell.checkpoints.native import NativeClaim
 from foretell.checkpoints.stored import StoredModel
 from foretell.errors import CheckpointError
 
+_EAGLE_3 = "EAGLE-3 heads, which read three layers' states"
 _FOREIGN = (
-    (("d2t", "midlayer."), "EAGLE-3 heads, which read three layers' states"),
+    (("d2t",), _EAGLE_3),
+    (("midlayer.",), _EAGLE_3),
+    (("layers.0.hidden_norm.",), _EAGLE_3),
     (("layers.0.", "fc."), "EAGLE-1 heads, which have no norms before their projection"),
     (("pre_projection.",), "a Gemma-4 assistant, which reads its target's keys"),
 )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from pathlib import Path
 
 import torch
 
 from foretell.checkpoints.families import Family, Place
-from foretell.checkpoints.files import refuse_not_finite
+from foretell.checkpoints.files import CheckpointWarning, refuse_not_finite
+from foretell.checkpoints.head_modules import COPIES
 from foretell.checkpoints.head_tensors import fill_heads, wanted_tensors
 from foretell.checkpoints.hub import cached_folder
 from foretell.checkpoints.layer_names import stored_shapes
@@ -18,6 +20,7 @@ from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError
 from foretell.models.build import build_heads
 from foretell.models.heads import Heads
+from foretell.models.shards import whole
 from foretell.models.trunk import Trunk
 
 _GO_ON = 'Nothing was loaded. To run without these heads, give heads="none" (--heads none)'
@@ -81,9 +84,14 @@ def read_heads(trunk: Trunk, stored: StoredModel, dtype: torch.dtype | None = No
     places = {name: family.place(name, stored.num_layers) for name in stored.head_names}
     known = {name: place for name, place in places.items() if place is not None}
     _check_names(trunk, stored, family, heads, known)
-    tensors = {known[name]: tensor for name, tensor in stored.read(known)}
-    refuse_not_finite("native heads", {stored_name(family, p, stored): t for p, t in tensors.items()}, _GO_ON)
-    fill_heads(heads, family, tensors)
+    tensors = {}
+    for name, tensor in stored.read(known):
+        if known[name].part in COPIES:
+            _compare_copy(trunk, known[name].part, name, tensor)
+        else:
+            tensors[name] = tensor
+    refuse_not_finite("native heads", tensors, _GO_ON)
+    fill_heads(heads, family, {known[name]: tensor for name, tensor in tensors.items()})
     return heads.eval().requires_grad_(False)
 
 
@@ -102,15 +110,19 @@ def heads_config(trunk: Trunk, stored: StoredModel) -> HeadsConfig:
 
 
 def _block_layer(trunk: Trunk, stored: StoredModel, family: Family) -> int:
-    """The trunk's layer whose tensors the module's layer has; -1 for the last one with attention, and for none."""
+    """The trunk's layer whose tensors the module's layer has, or most of; -1 for the last one with attention."""
     places = (family.place(name, stored.num_layers) for name in stored.head_names)
     names = {place.rest for place in places if place and place.part == "layer" and place.module == 0}
     usual = trunk.block_config()[1]
     others = [i for i in reversed(range(trunk.config.num_hidden_layers)) if i != usual]
+    strange: dict[int, int] = {}
     for index in (usual, *others):
-        if stored_shapes(trunk.model, index, trunk.decoder.layers[index]).keys() == names:
-            return -1 if index == usual else index
-    return -1
+        there = stored_shapes(trunk.model, index, trunk.decoder.layers[index]).keys()
+        strange[index] = len(there ^ names)
+        if not strange[index]:
+            break
+    best = min(strange, key=strange.__getitem__)
+    return -1 if best == usual else best
 
 
 def _known(trunk: Trunk) -> StoredModel:
@@ -131,16 +143,17 @@ def stored_name(family: Family, place: Place, stored: StoredModel) -> str:
 
 def _check_names(trunk: Trunk, stored: StoredModel, family: Family, heads: Heads, known: dict[str, Place]) -> None:
     """Raise where the stored tensors are not those of ``heads``; copies of the trunk's may be there or not."""
-    wanted = {stored_name(family, place, stored): shape for place, shape in wanted_tensors(heads, family).items()}
+    strange = list(set(stored.head_names) - known.keys())
+    wanted = wanted_tensors(heads, family)
     modules = max(stored.claim.num_layers, heads.config.num_modules)
-    found = {name for name, place in known.items() if place.part not in ("embedding", "output")}
+    found = {place: name for name, place in known.items() if place.part not in COPIES}
     problems = {
-        "missing": sorted(wanted.keys() - found),
-        "unexpected": sorted((found - wanted.keys()) | (set(stored.head_names) - known.keys())),
+        "missing": sorted(stored_name(family, place, stored) for place in wanted.keys() - found.keys()),
+        "unexpected": sorted([found[place] for place in found.keys() - wanted.keys()] + strange),
         "misshapen": [
-            f"{name} {list(stored.headers[name].shape)} instead of {list(wanted[name])}"
-            for name in sorted(found & wanted.keys())
-            if stored.headers[name].shape != tuple(wanted[name])
+            f"{found[place]} {list(stored.headers[found[place]].shape)} instead of {list(wanted[place])}"
+            for place in sorted(found.keys() & wanted.keys())
+            if stored.headers[found[place]].shape != tuple(wanted[place])
         ],
     }
     for index in range(heads.config.num_modules, modules):
@@ -149,4 +162,19 @@ def _check_names(trunk: Trunk, stored: StoredModel, family: Family, heads: Heads
         lists = "; ".join(f"{len(names)} {kind}: {', '.join(names)}" for kind, names in problems.items() if names)
         raise CheckpointError(
             f"{trunk.name}: its native MTP tensors ({family.name} layout) do not make these heads; {lists}. {_GO_ON}"
+        )
+
+
+def _compare_copy(trunk: Trunk, part: str, name: str, tensor: torch.Tensor) -> None:
+    """Warn where a copy of the trunk's embedding or output head is no copy: the engines never read it, nor do we."""
+    own = trunk.model.get_input_embeddings() if part == "embedding" else trunk.output_head
+    values = whole(own.weight.detach()).cpu()
+    if type(values) is not torch.Tensor or values.dtype not in (torch.float32, torch.bfloat16, torch.float16):
+        return  # quantised: its values are no longer those of the file
+    if values.shape != tensor.shape or not torch.equal(values, tensor.to(values.dtype)):
+        warnings.warn(
+            f"{trunk.name}: {name} is not the trunk's {'embedding' if part == 'embedding' else 'output head'}; the "
+            "trunk's is used, as the engines do, and the heads may be right less often than when they were trained",
+            CheckpointWarning,
+            stacklevel=4,
         )

@@ -13,6 +13,7 @@ from safetensors import SafetensorError, safe_open
 
 from foretell.checkpoints.families import Family, detect_family
 from foretell.checkpoints.files import INDEX_FILE, TensorHeader, one_line, read_headers, read_json, weight_files
+from foretell.checkpoints.head_modules import stored_modules
 from foretell.checkpoints.native import NativeClaim, claimed_heads, native_tensors
 from foretell.errors import CheckpointError
 
@@ -87,8 +88,7 @@ class StoredModel:
         """Modules of native heads by their tensors; 0 where there are none in a known layout."""
         if self.family is None:
             return 0
-        places = (self.family.place(name, self.num_layers) for name in self.head_names)
-        return len({place.module for place in places if place is not None})
+        return len(stored_modules(self.family, self.head_names, self.num_layers)[0])
 
     def dtype(self, name: str) -> torch.dtype:
         """The torch type of a stored tensor. Raises CheckpointError for a type that torch has no name for here."""

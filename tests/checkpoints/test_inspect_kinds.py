@@ -1,0 +1,213 @@
+"""Heads without their trunk, drafters of other kinds, GGUF files with heads, damaged folders."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from foretell.checkpoints.files import TensorHeader
+from foretell.checkpoints.inspect import inspect_checkpoint
+from foretell.errors import CheckpointError
+from tests.checkpoints.family_folders import BLOCKED, LOADABLE, write_random
+from tests.checkpoints.manifests import Headers, bf16, write, write_file
+from tests.checkpoints.test_engines import SIZES, TRUNK, behind, flat, mimo
+
+QWEN = {"architectures": ["Qwen3_5ForCausalLM"], **SIZES, "mtp_num_hidden_layers": 1}
+
+
+@pytest.mark.parametrize("name", LOADABLE)
+def test_every_family_that_loads(tmp_path: Path, name: str) -> None:
+    """Folders written by hand: one module, no complaint, costs of what the files hold."""
+    family = LOADABLE[name]
+    found = inspect_checkpoint(write_random(family, tmp_path))
+    assert (found.family, found.num_modules, found.claimed_heads, found.problems) == (family.family, 1, 1, [])
+    assert found.costs and found.costs.trunk
+    [depth] = found.costs.depths
+    assert found.costs.trunk.parameters + depth.parameters == found.num_parameters
+    assert found.heads and found.heads["hidden_source"] == family.reads
+    assert found.heads["concat"] == ("hidden_first" if family.hidden_first else "embedding_first")
+    assert (found.heads["zero_first"], bool(found.heads["centred_norms"])) == (family.zero_first, family.centred)
+
+
+@pytest.mark.parametrize("name", BLOCKED)
+def test_every_family_that_does_not(tmp_path: Path, name: str) -> None:
+    architecture, claims, names = BLOCKED[name]
+    config = {"architectures": [architecture], **SIZES, **claims}
+    found = inspect_checkpoint(write(tmp_path, config, TRUNK | bf16({tensor: (8, 8) for tensor in names})))
+    num_modules = 3 if name in ("step3p5", "mimo_v2") else 1
+    assert (found.family, found.num_modules, found.problems) == (name, num_modules, []) and found.blocked
+    assert found.costs and all((depth.copies > 0) == (name == "longcat") for depth in found.costs.depths)
+
+
+@pytest.mark.parametrize("config", [QWEN, None])
+@pytest.mark.parametrize("file", ["model.safetensors", "mtp.safetensors"])
+def test_heads_alone(tmp_path: Path, config: dict[str, Any] | None, file: str) -> None:
+    """As published for Qwen3.5: fifteen tensors, with or without a config."""
+    write(tmp_path, config, flat())
+    (tmp_path / "model.safetensors").rename(tmp_path / file)
+    found = inspect_checkpoint(tmp_path)
+    assert (found.kind, found.family, found.num_modules, found.problems) == (
+        "heads",
+        "mellum" if not config else "qwen3_5",
+        1,
+        [],
+    )
+    assert found.costs and found.costs.trunk is None and len(found.costs.depths) == 1
+    assert set(found.engines.values()) == {"cannot run heads without their trunk"}
+
+
+def test_heads_alone_say_behind_which_layer_they_belong(tmp_path: Path) -> None:
+    found = inspect_checkpoint(write(tmp_path, None, behind(2, first=61)))
+    assert (found.kind, found.num_layers, found.num_modules, found.problems) == ("heads", 61, 2, [])
+
+
+def test_heads_of_speculators(tmp_path: Path) -> None:
+    names = ("input_proj", "hidden_layernorm", "token_layernorm", "final_layernorm", "self_attn.q_proj")
+    config = {"speculators_model_type": "mtp", "transformer_layer_config": SIZES, "speculators_config": {}}
+    found = inspect_checkpoint(write(tmp_path, config, bf16({f"mtp_layers.0.{name}.weight": (8, 8) for name in names})))
+    assert (found.kind, found.family, found.num_modules, found.problems) == ("heads", "speculators", 1, [])
+    assert "stitch" in found.engines["vLLM"] and (found.hidden_size, found.num_layers) == (8, 2)
+
+
+def test_medusa_in_a_file_of_torchs(tmp_path: Path) -> None:
+    """By its name and the archive's list: unpickling could run code."""
+    (tmp_path / "config.json").write_text(json.dumps({"medusa_num_heads": 3, "base_model_name_or_path": "vicuna"}))
+    file = tmp_path / "medusa_lm_head.pt"
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("archive/data.pkl", b"cos\nsystem\n")
+        for index in range(9):
+            archive.writestr(f"archive/data/{index}", b"0" * 64)
+    for path in (tmp_path, file):
+        found = inspect_checkpoint(path)
+        assert (found.kind, found.family, found.claimed_heads, found.num_tensors) == ("medusa", "medusa", 3, 9)
+        assert found.num_bytes == file.stat().st_size
+    file.write_bytes(b"\x80\x02 not a zip")
+    with pytest.raises(CheckpointError, match="medusa_lm_head.pt: not a zip archive"):
+        inspect_checkpoint(tmp_path)
+
+
+def test_medusa_in_safetensors(tmp_path: Path) -> None:
+    shapes: dict[str, tuple[int, ...]] = {}
+    for k in range(3):
+        shapes |= {f"{k}.0.linear.weight": (8, 8), f"{k}.0.linear.bias": (8,), f"{k}.1.weight": (50, 8)}
+    found = inspect_checkpoint(write(tmp_path, {"medusa_num_heads": 3}, bf16(shapes)))
+    assert (found.kind, found.family, found.num_modules, found.problems) == ("heads", "medusa", 3, [])
+    assert found.costs and found.costs.depths[0].active == 8 * 8 + 8 + 50 * 8
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["fc.weight", "midlayer.self_attn.q_proj.weight", "d2t", "norm.weight"], "EAGLE-3"),
+        (["fc.weight", "layers.0.self_attn.q_proj.weight"], "an EAGLE draft head"),
+        (["pre_projection.weight", "model.layers.0.self_attn.q_proj.weight"], "Gemma 4"),
+    ],
+)
+def test_other_drafters_are_named(tmp_path: Path, names: list[str], words: str) -> None:
+    config = {"architectures": ["LlamaForCausalLM"], "num_hidden_layers": 1}
+    found = inspect_checkpoint(write(tmp_path, config, bf16({name: (8, 8) for name in names})))
+    assert found.kind == "heads" and words in found.models and "drafts" in found.engines["vLLM"]
+
+
+@pytest.mark.parametrize(
+    ("heads", "config", "problem"),
+    [
+        (behind(2), {"num_nextn_predict_layers": 1}, r"claims 1 .*, the files hold tensors of 2"),
+        ({k: v for k, v in behind().items() if "eh_proj" not in k}, {"num_nextn_predict_layers": 1}, "no eh_proj"),
+        (
+            {k: v for k, v in behind(2).items() if "layers.3.hnorm" not in k},
+            {"num_nextn_predict_layers": 2},
+            "module 2",
+        ),
+        (
+            {k: v for k, v in behind(2).items() if "3.self_attn" not in k},
+            {"num_nextn_predict_layers": 2},
+            "differ in 1",
+        ),
+        (behind() | mimo(), {"num_nextn_predict_layers": 1}, "no part of"),
+        (bf16({"model.layers.2.odd.weight": (8, 8), "mtp.odd.weight": (8, 8)}), {}, "MTP tensors|no part of"),
+        ({}, {"num_hidden_layers": 4}, r"says 4 layers, but the files hold no tensor of 2 \(2, 3\)"),
+        ({}, {"vocab_size": 60}, r"embed_tokens.weight is \[50, 8\], config says .* \[60, 8\]"),
+        ({}, {"hidden_size": -8}, "hidden_size is -8"),
+        ({}, {"num_experts_per_tok": "two"}, "num_experts_per_tok is 'two'"),
+        ({}, {"architectures": "LlamaForCausalLM"}, "architectures is 'LlamaForCausalLM'; expected a list"),
+        ({}, {"layer_types": 3}, "layer_types is 3; expected a list"),
+        ({}, {"text_config": []}, r"text_config is \[\]; expected an object"),
+    ],
+)
+def test_disagreements(tmp_path: Path, heads: Headers, config: dict[str, Any], problem: str) -> None:
+    found = inspect_checkpoint(
+        write(tmp_path, SIZES | {"architectures": ["DeepseekV3ForCausalLM"]} | config, TRUNK | heads)
+    )
+    assert any(re.search(problem, line) for line in found.problems), found.problems
+
+
+@pytest.mark.parametrize("value", ["two", -3, 0, None, 2.5, True, [2]])
+def test_absurd_layer_counts_are_one_line(tmp_path: Path, value: Any) -> None:
+    write(tmp_path, SIZES | {"num_hidden_layers": value}, TRUNK)
+    with pytest.raises(CheckpointError, match="config.json: num_hidden_layers is ") as caught:
+        inspect_checkpoint(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_missing_shards_are_named(tmp_path: Path) -> None:
+    write(tmp_path, SIZES, TRUNK, num_files=4)
+    for number in (1, 3):
+        (tmp_path / f"model-{number:05d}-of-00004.safetensors").unlink()
+    for has_index in (True, False):
+        with pytest.raises(CheckpointError, match="model-00001-of-00004.*model-00003-of-00004.*2 missing"):
+            inspect_checkpoint(tmp_path)
+        if has_index:
+            (tmp_path / "model.safetensors.index.json").unlink()
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "problem"),
+    [
+        ({"x": "../elsewhere.safetensors"}, "no .* file of this folder; nothing was read"),
+        ({"x": "/etc/passwd"}, "no .* file of this folder"),
+        ({"x": ["model.safetensors"]}, "no .* file of this folder"),
+        ({"x": "model.safetensors"}, "tensors are not where it says"),
+        ({}, "no weight_map"),
+        ([], "no weight_map"),
+    ],
+)
+def test_an_index_that_is_wrong(tmp_path: Path, weight_map: Any, problem: str) -> None:
+    write(tmp_path, SIZES, TRUNK)
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+    with pytest.raises(CheckpointError, match=problem) as caught:
+        inspect_checkpoint(tmp_path)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_header_that_is_cut_short(tmp_path: Path) -> None:
+    write(tmp_path, SIZES, TRUNK)
+    file = tmp_path / "model.safetensors"
+    for size in (4, 100, file.stat().st_size - 1):
+        with file.open("r+b") as opened:
+            opened.truncate(size)
+        with pytest.raises(CheckpointError, match="model.safetensors: not a readable safetensors file"):
+            inspect_checkpoint(tmp_path)
+        write(tmp_path, SIZES, TRUNK)
+
+
+def test_a_stray_file_of_heads_is_said(tmp_path: Path) -> None:
+    write(tmp_path, SIZES, TRUNK)
+    write_file(tmp_path / "mtp.safetensors", flat())
+    assert any("mtp.safetensors lies beside the weights" in line for line in inspect_checkpoint(tmp_path).problems)
+
+
+def test_torch_is_not_imported(tmp_path: Path) -> None:
+    write(tmp_path, SIZES, TRUNK | {"model.layers.0.x.weight_scale": TensorHeader((1,), "F32")})
+    code = (
+        "import sys; from foretell.checkpoints.inspect import inspect_checkpoint as i; "
+        "from foretell.cli.inspect_screen import screen; screen(i(sys.argv[1])); sys.exit('torch' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
