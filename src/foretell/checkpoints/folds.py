@@ -53,6 +53,14 @@ def fold_gain_into_output(output_VD: torch.Tensor, gain_D: torch.Tensor) -> torc
     return (output_VD.float() * gain_D.float()).to(output_VD.dtype)
 
 
+def take_gain_out(norm_D: torch.Tensor, gain_D: torch.Tensor) -> torch.Tensor:
+    """A head's final norm n, before an output head that has the gain g in it -> n / g: (W diag(g)) (n / g) = W n.
+
+    Exact but for rounding. hnorm, with g folded into it, then reads the state that is fed back as before.
+    """
+    return (norm_D.float() / gain_D.float()).to(norm_D.dtype)
+
+
 def fold_gain_into_norm(hnorm_D: torch.Tensor, gain_D: torch.Tensor, rms: float) -> torch.Tensor:
     """hnorm's gain n for states after the final norm (gain g) -> the one for states before it: n g / ``rms``.
 

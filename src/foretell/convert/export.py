@@ -13,11 +13,13 @@ from foretell.checkpoints.adapter_config import AdapterInfo, read_adapter_config
 from foretell.checkpoints.families import family_named
 from foretell.checkpoints.folds import fold_gain_into_output, is_centred, uncentre
 from foretell.checkpoints.gguf import gguf_to_folder
+from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.source import find_source
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import with_plain_heads
 from foretell.convert.folder import check_target, write_converted
 from foretell.convert.head_layout import HeadTensors, check_conventions
+from foretell.convert.norm_fold import norm_fold
 from foretell.convert.reload import check_reload
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
@@ -41,8 +43,8 @@ def export(
     """Write ``trunk`` (a model folder, a GGUF file or "demo") with the heads of ``adapter`` to ``target``.
 
     ``to``: a name in ``TARGETS``. ``num_modules``: export so many distinct modules, the first ones; 0 = all.
-    ``fold_norm``: move the final norm's gain into the output head, so that engines that hand heads the state before
-    the norm and those that hand them the one after it agree. ``reload``: load the result and compare what its heads
+    ``fold_norm``: move the final norm's gain into the output head, so that heads which read the state after the norm
+    do where an engine hands them the one before it. ``reload``: load the result and compare what its heads
     compute, where memory allows. Raises CheckpointError, AdapterMismatch, UnsupportedModel, UsageError; nothing is
     left behind then.
     """
@@ -56,18 +58,19 @@ def export(
     _check_fit(source, info, model, goal)
     family = family_named(goal.family)
     report = Conversion(f"export --to {to}", str(source.folder), str(Path(target)))
-    report.notes += check_conventions(info, family, num_modules)
+    report.notes += check_conventions(info, family, num_modules, fold_norm)
     config = goal.config(source, num_modules, layer_index(model, info.heads.block_layer))
     norm_name, norm = final_norm(model)
     config = with_plain_heads(config, family.roots(num_modules, source.num_layers))
-    heads = HeadTensors(info, family, model, num_modules, goal.qkv_bias)
+    fold = norm_fold(load_trunk(source.folder)) if fold_norm else None
+    heads = HeadTensors(info, family, model, num_modules, qkv_bias=goal.qkv_bias, fold=fold)
     dtype = source.dtype(norm_name)
     plan = Plan()
     extra: dict[str, torch.Tensor] = dict(goal.added(source))
     report.added |= dict.fromkeys(extra, "zeros where the layout has biases and the trunk has none")
     gain = next(source.read([norm_name]))[1]
     if fold_norm:
-        gain = _fold(source, model, plan, config, report, extra)
+        _fold(source, model, plan, config, report, extra)
     borrowed = gain if info.heads.final_norm == "trunk" else None
 
     def added() -> Iterator[tuple[str, torch.Tensor]]:
@@ -83,7 +86,7 @@ def export(
 
     def check(folder: Path) -> None:
         if reload:
-            report.checks.append(check_reload(source, folder, info, num_modules, exact=not fold_norm))
+            report.checks.append(check_reload(source, folder, info, num_modules, folded=fold_norm))
 
     size = sum(t.numel() * t.element_size() for t in extra.values()) + (info.folder / "mtp.safetensors").stat().st_size
     write_converted(
@@ -148,8 +151,8 @@ def _fold(
     config: dict[str, Any],
     report: Conversion,
     extra: dict[str, torch.Tensor],
-) -> torch.Tensor:
-    """Plan the final norm with gain 1 and an output head that has the gain; the new weight of the norm."""
+) -> None:
+    """Plan the final norm with gain 1 and an output head that has the gain."""
     norm_name, norm = final_norm(model)
     centred = is_centred(norm)
     weight = next(source.read([norm_name]))[1]
@@ -169,4 +172,3 @@ def _fold(
     plan.changed = changed
     report.changed |= dict.fromkeys(changed, why)
     report.notes.append("the trunk's logits are the same but for one rounding of the output head")
-    return unit

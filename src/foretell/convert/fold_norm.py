@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
-import inspect
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
@@ -11,15 +9,13 @@ from pathlib import Path
 import torch
 
 from foretell.checkpoints.adapter import check_target, load_adapter, save_adapter
-from foretell.checkpoints.folds import centre, fold_gain_into_norm, is_centred, uncentre
+from foretell.checkpoints.folds import centre, fold_gain_into_norm, is_centred
 from foretell.checkpoints.load import load_trunk
+from foretell.convert.norm_fold import gain, norm_fold
 from foretell.convert.report import Conversion
 from foretell.errors import CheckpointError
 from foretell.models.build import build_heads
 from foretell.models.sequential import SequentialHeads, SequentialModule
-from foretell.models.trunk import Trunk
-
-_NUM_TOKENS = 1024
 
 
 @torch.no_grad()
@@ -39,36 +35,18 @@ def fold_norm(
             f"{adapter}: {heads.config.kind} heads with hidden_source {heads.config.hidden_source}; this folds "
             "sequential ones with hidden_source post"
         )
-    gain_D = _gain(loaded.final_norm)
-    rms, spread = _scale(loaded, gain_D)
+    fold = norm_fold(loaded)
     folded = build_heads(loaded, replace(heads.config, hidden_source="pre"), heads.draft_ids_V).float()
     folded.load_state_dict(heads.state_dict())
     for module in folded.modules_by_depth:
         assert isinstance(module, SequentialModule)
         weight = next(module.hnorm.parameters())
-        hnorm = fold_gain_into_norm(_gain(module.hnorm), gain_D, rms)
+        hnorm = fold_gain_into_norm(gain(module.hnorm), fold.gain_D, fold.rms)
         weight.copy_(centre(hnorm) if is_centred(module.hnorm) else hnorm)
     save_adapter(folded, target, {"folded_from": Path(adapter).name}, overwrite=overwrite)
     report = Conversion("fold-norm", str(adapter), str(target))
     report.notes.append(
-        f"the state's scale after the norm is {rms:.2f}, with a spread of {spread / rms:.0%}, which is lost: train the "
-        "heads a little, as docs/guides/engines.md does"
+        f"the state's scale after the norm is {fold.rms:.2f}, with a spread of {fold.spread / fold.rms:.0%}, which is "
+        "lost, and deeper drafts hand on another state: train the heads a little, as docs/guides/engines.md does"
     )
     return report
-
-
-def _gain(norm: torch.nn.Module) -> torch.Tensor:
-    weight = next(norm.parameters()).detach().float()
-    return uncentre(weight) if is_centred(norm) else weight
-
-
-def _scale(trunk: Trunk, gain_D: torch.Tensor) -> tuple[float, float]:
-    """Mean and standard deviation of rms(g x^) over the states of a text."""
-    if trunk.tokenizer is None:
-        raise CheckpointError(f"{trunk.name}: has no tokenizer, which is needed for a text to measure its states on")
-    ids = trunk.tokenizer(inspect.getsource(argparse), add_special_tokens=False)["input_ids"]
-    ids_BT = torch.tensor([ids[: min(_NUM_TOKENS, trunk.max_positions)]])
-    states_BTD = trunk.text_states(ids_BT, torch.zeros_like(ids_BT)).pre_BTD.float()
-    unit_BTD = states_BTD / states_BTD.pow(2).mean(-1, keepdim=True).sqrt()
-    rms_BT = (unit_BTD * gain_D).pow(2).mean(-1).sqrt()
-    return rms_BT.mean().item(), rms_BT.std().item()

@@ -11,10 +11,11 @@ from safetensors import safe_open
 from foretell.checkpoints.adapter_config import TENSOR_FILE, AdapterInfo
 from foretell.checkpoints.families import Family, Place, family_named
 from foretell.checkpoints.files import read_headers, refuse_not_finite
-from foretell.checkpoints.folds import is_centred, swap_halves
+from foretell.checkpoints.folds import centre, fold_gain_into_norm, is_centred, swap_halves, take_gain_out, uncentre
 from foretell.checkpoints.head_tensors import as_stored_gain
 from foretell.checkpoints.layer_names import stored_layer
 from foretell.config import HeadsConfig
+from foretell.convert.norm_fold import NormFold
 from foretell.convert.skeleton import final_norm, layer_index
 from foretell.errors import CheckpointError
 
@@ -22,11 +23,23 @@ _NORMS = ("enorm", "hnorm", "norm")
 
 
 class HeadTensors:
-    """The heads of an adapter, ``num_modules`` of them, for ``family``; ``model`` is the trunk, without values."""
+    """The heads of an adapter, ``num_modules`` of them, for ``family``; ``model`` is the trunk, without values.
 
-    def __init__(self, info: AdapterInfo, family: Family, model: Any, num_modules: int, qkv_bias: bool) -> None:
+    ``qkv_bias``: give queries, keys and values biases of zero. ``fold``: the trunk's final norm loses its gain.
+    """
+
+    def __init__(
+        self,
+        info: AdapterInfo,
+        family: Family,
+        model: Any,
+        num_modules: int,
+        *,
+        qkv_bias: bool = False,
+        fold: NormFold | None = None,
+    ) -> None:
         self.info, self.family, self.model = info, family, model
-        self.num_modules, self.qkv_bias = num_modules, qkv_bias
+        self.num_modules, self.qkv_bias, self.fold = num_modules, qkv_bias, fold
         self.num_layers: int = model.get_decoder().config.num_hidden_layers
         self.renamed: dict[str, str] = {}
         self.folds: list[str] = []
@@ -87,15 +100,23 @@ class HeadTensors:
         yield from stored_layer(self.model, index, {place.rest: values}).items()
 
     def _folded(self, place: Place, values: torch.Tensor, centred: bool) -> torch.Tensor:
+        if self.fold is not None and place.part in ("hnorm", "norm"):
+            self._note("the trunk's final norm, into hnorm and out of the heads' final norm")
+            own = uncentre(values) if centred else values.float()
+            if place.part == "hnorm":
+                own = fold_gain_into_norm(own, self.fold.gain_D, self.fold.rms)
+            else:
+                own = take_gain_out(own, self.fold.gain_D)
+            values = centre(own) if centred else own
         if place.part in _NORMS and self.family.centred not in (None, centred):
-            self._fold("zero-centred norms" if self.family.centred else "norms with their whole gain")
+            self._note("zero-centred norms" if self.family.centred else "norms with their whole gain")
             return as_stored_gain(values, from_centred=centred, to_centred=self.family.centred)
         if place.part == "eh_proj" and self.info.heads.concat != concat_of(self.family):
-            self._fold(f"halves of eh_proj swapped ({concat_of(self.family).replace('_', ' ')})")
+            self._note(f"halves of eh_proj swapped ({concat_of(self.family).replace('_', ' ')})")
             return swap_halves(values)
         return values
 
-    def _fold(self, what: str) -> None:
+    def _note(self, what: str) -> None:
         if what not in self.folds:
             self.folds.append(what)
 
@@ -105,8 +126,11 @@ def concat_of(family: Family) -> str:
     return str(family.conventions.get("concat", HeadsConfig().concat))
 
 
-def check_conventions(info: AdapterInfo, family: Family, num_modules: int) -> list[str]:
-    """Raise CheckpointError where these heads compute what the layout cannot say; notes for what it says otherwise."""
+def check_conventions(info: AdapterInfo, family: Family, num_modules: int, folds: bool) -> list[str]:
+    """Raise CheckpointError where these heads compute what the layout cannot say; notes for what it says otherwise.
+
+    ``folds``: the trunk's final norm will have gain 1, which makes the state before it do for the one after it.
+    """
     heads, wanted = info.heads, HeadsConfig(**{"num_depths": 1} | dict(family.conventions))
     if heads.kind != "sequential" or heads.own_output:
         what = "output matrices of their own" if heads.kind == "sequential" else f"kind {heads.kind}"
@@ -118,11 +142,16 @@ def check_conventions(info: AdapterInfo, family: Family, num_modules: int) -> li
             f"{info.folder}: {num_modules} distinct modules, of which the engines serve {family.max_modules} in the "
             f"{family.name} layout; to export the first alone, give --modules {family.max_modules}"
         )
-    if heads.hidden_source != wanted.hidden_source:
+    if folds and heads.hidden_source != "post":
+        raise CheckpointError(
+            f"{info.folder}: these heads read the trunk's state before its final norm, and folding that norm is for "
+            "those that read the one after it; leave --fold-norm out"
+        )
+    if heads.hidden_source != wanted.hidden_source and not folds:
         where = {"pre": "before", "post": "after"}
         way = 'train heads with hidden_source = "post"'
         if wanted.hidden_source == "pre":
-            way = f"foretell convert fold-norm TRUNK OUT --heads {info.folder} brings them there, nearly"
+            way = "export them with --fold-norm, or make others with: foretell convert fold-norm"
         raise CheckpointError(
             f"{info.folder}: these heads read the trunk's state {where[heads.hidden_source]} its final norm, and "
             f"the {family.name} layout means the one {where[wanted.hidden_source]} it; {way} (docs/guides/engines.md)"

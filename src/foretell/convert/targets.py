@@ -86,7 +86,8 @@ def _qwen3_5(source: StoredModel, num_modules: int, layer: int) -> Config:
     types = source.text_config.get("layer_types") or []
     if "linear_attention" in types and "full_attention" in types:
         claims["full_attention_interval"] = types.index("full_attention") + 1  # SGLang reads this, not layer_types
-    return _with(source.config, claims)
+    config = _with(source.config, claims)
+    return config if "text_config" in config else _text_rope(config)
 
 
 def _deepseek(source: StoredModel, num_modules: int, layer: int) -> Config:
@@ -139,6 +140,17 @@ def _mellum(source: StoredModel, num_modules: int, layer: int) -> Config:
         "num_local_experts": 2,
         "num_experts_per_tok": 1,
     }
+
+
+def _text_rope(config: Config) -> Config:
+    """Without the sections of a rotary embedding for images, which change nothing in text.
+
+    vLLM takes them from the trunk's config and not from the heads', whose positions then have three rows too many.
+    """
+    rope = config.get("rope_parameters")
+    if not isinstance(rope, dict):
+        return config
+    return config | {"rope_parameters": {key: value for key, value in rope.items() if not key.startswith("mrope_")}}
 
 
 def _with(config: Config, claims: Config) -> Config:
