@@ -9,7 +9,7 @@ STAMP := $(VENV)/.stamp
 INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt $(PIP_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format clean
+.PHONY: help setup demo test interop check format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +40,11 @@ demo: $(STAMP) ## compare plain and multi-token decoding on a small real model
 
 test: $(STAMP) ## run the tests
 	$(BIN)/python -m pytest -q $(ARGS)
+
+interop: $(STAMP) ## export heads and decode with them in real engines, in environments of their own (about 20 minutes)
+	sh interop/vllm_env.sh .interop/vllm
+	sh interop/llamacpp_env.sh .interop/llamacpp
+	$(BIN)/python interop/check.py $(ARGS)
 
 check: $(STAMP) ## linter, formatting, types, import layers
 	$(BIN)/ruff check
