@@ -360,10 +360,14 @@ def write_script(
     zeros = torch.zeros(script.size, script.size)
     pair = [halves["embedding"], zeros] if source == "embedding" else [zeros, halves["hidden"]]
     if stored.hidden_first != (wrong == "halves"):
-        pair.reverse()
+        pair.reverse()  # the halves as the family orders them
     layer = {rest: t.clone() for rest, t in layer_of(tensors, stored.donor % num_layers).items()}
-    ones = torch.ones(script.size) - offset
-    parts = {"enorm": ones, "hnorm": ones, "norm": ones if wrong == "norm" else signs_D - offset}
+    ones, zero = torch.ones(script.size) - offset, torch.zeros(script.size) - offset
+    parts = {
+        "enorm": ones if source == "embedding" else zero,  # lets nothing of the other half through
+        "hnorm": ones if source == "hidden" else zero,
+        "norm": ones if wrong == "norm" else signs_D - offset,
+    }
     heads: Tensors = {}
     for k in range(num_modules):
         scale = 0.0 if wrong == "second" and k == 1 else 1.0

@@ -416,7 +416,7 @@ def test_a_failed_save_leaves_the_old_adapter(script: tuple[Trunk, Path], monkey
 
 def test_the_config_is_read_without_torch(script: tuple[Trunk, Path]) -> None:
     code = (
-        "import sys; from foretell.checkpoints.inspect import inspect_checkpoint; inspect_checkpoint(sys.argv[1]); "
+        "import sys; from foretell.inspection.inspect import inspect_checkpoint; inspect_checkpoint(sys.argv[1]); "
         "sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(script[1])], check=True)

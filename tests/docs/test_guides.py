@@ -37,9 +37,9 @@ def check(snippet: Snippet) -> None:
     elif snippet.kind == "foretell":
         name, *rest = words(snippet)[1:]
         assert name in [*app, "COMMAND"], f"no such command; there are {', '.join(app)}"
-        command = app[name] if name in app else None
-        if command is not None and rest and rest[0] in command:
-            command = command[rest[0]]
+        command = app.get(name)
+        if command is not None and rest:
+            command = command.get(rest[0], command)
         known = {n for a in command.assemble_argument_collection() for n in a.names} if command is not None else set()
         unknown = {word for word in rest if word.startswith("--")} - known - {"--help", "--debug"}
         assert not unknown, f"no such option: {', '.join(unknown)}"

@@ -28,8 +28,8 @@ def inspect(
         foretell inspect adapters/smollm2-135m-instruct
     """
     check_json_target(json, [path])
-    from foretell.checkpoints.inspect import inspect_checkpoint
     from foretell.cli.inspect_screen import screen
+    from foretell.inspection.inspect import inspect_checkpoint
 
     found = inspect_checkpoint(path)
     console = results()

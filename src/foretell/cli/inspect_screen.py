@@ -6,10 +6,10 @@ import textwrap
 from collections.abc import Iterator
 from typing import Any
 
-from foretell.checkpoints.costs import Cost
-from foretell.checkpoints.engines import UNANNOUNCED
-from foretell.checkpoints.inspection import Inspection
 from foretell.cli.output import counted
+from foretell.inspection.costs import Cost
+from foretell.inspection.engines import UNANNOUNCED
+from foretell.inspection.inspection import Inspection
 
 _COLUMN = 10
 _INNER = 14

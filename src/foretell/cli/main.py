@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -136,6 +137,8 @@ def _quiet_libraries() -> None:
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     for name in ("HF_HUB_VERBOSITY", "TRANSFORMERS_VERBOSITY"):
         os.environ.setdefault(name, "error")
+    for name in ("torchao", "torch.utils._pytree"):  # kernels for other machines, internals of its tensors
+        logging.getLogger(name).setLevel(logging.ERROR)
     warnings.simplefilter("ignore", PlainDecodingWarning)  # commands hint at it in their own words
 
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from foretell.checkpoints.costs import Experts, module_costs, parameter_counts, trunk_cost
 from foretell.checkpoints.files import TensorHeader
-from foretell.checkpoints.inspect import inspect_checkpoint
-from foretell.checkpoints.inspect_model import inspect_stored
-from tests.checkpoints.manifests import DEEPSEEK_V3, Headers, bf16, deepseek_v3, stored, write
+from foretell.inspection.costs import Experts, module_costs, parameter_counts, trunk_cost
+from foretell.inspection.inspect import inspect_checkpoint
+from foretell.inspection.model import inspect_stored
+from tests.inspection.manifests import DEEPSEEK_V3, Headers, bf16, deepseek_v3, stored, write
 
 
 @pytest.fixture(scope="module")

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from foretell.checkpoints.gguf_header import _TYPES, read_gguf_header
-from foretell.checkpoints.inspect import inspect_checkpoint
 from foretell.errors import CheckpointError
+from foretell.inspection.gguf_header import _TYPES, read_gguf_header
+from foretell.inspection.inspect import inspect_checkpoint
 
 gguf = pytest.importorskip("gguf")
 H, V = 32, 2000

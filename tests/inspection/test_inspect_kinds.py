@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.checkpoints.test_engines import SIZES, TRUNK, behind, flat, mimo
 
 from foretell.checkpoints.files import TensorHeader
-from foretell.checkpoints.inspect import inspect_checkpoint
 from foretell.errors import CheckpointError
+from foretell.inspection.inspect import inspect_checkpoint
 from tests.checkpoints.family_folders import BLOCKED, LOADABLE, write_random
-from tests.checkpoints.manifests import Headers, bf16, write, write_file
-from tests.checkpoints.test_engines import SIZES, TRUNK, behind, flat, mimo
+from tests.inspection.manifests import Headers, bf16, write, write_file
 
 QWEN = {"architectures": ["Qwen3_5ForCausalLM"], **SIZES, "mtp_num_hidden_layers": 1}
 
@@ -207,7 +207,7 @@ def test_a_stray_file_of_heads_is_said(tmp_path: Path) -> None:
 def test_torch_is_not_imported(tmp_path: Path) -> None:
     write(tmp_path, SIZES, TRUNK | {"model.layers.0.x.weight_scale": TensorHeader((1,), "F32")})
     code = (
-        "import sys; from foretell.checkpoints.inspect import inspect_checkpoint as i; "
+        "import sys; from foretell.inspection.inspect import inspect_checkpoint as i; "
         "from foretell.cli.inspect_screen import screen; screen(i(sys.argv[1])); sys.exit('torch' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

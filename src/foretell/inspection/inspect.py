@@ -6,16 +6,16 @@ from os import PathLike
 from pathlib import Path
 
 from foretell.checkpoints.adapter_config import TENSOR_FILE, is_adapter
-from foretell.checkpoints.costs import experts_of
 from foretell.checkpoints.families import ENGINES
 from foretell.checkpoints.files import read_json
-from foretell.checkpoints.inspect_adapter import inspect_adapter
-from foretell.checkpoints.inspect_gguf import inspect_gguf
-from foretell.checkpoints.inspect_medusa import inspect_medusa, medusa_file
-from foretell.checkpoints.inspect_model import inspect_folder
-from foretell.checkpoints.inspection import Inspection
 from foretell.checkpoints.source import DEMO, find_source
 from foretell.errors import CheckpointError
+from foretell.inspection.adapter import inspect_adapter
+from foretell.inspection.costs import experts_of
+from foretell.inspection.gguf import inspect_gguf
+from foretell.inspection.inspection import Inspection
+from foretell.inspection.medusa import inspect_medusa, medusa_file
+from foretell.inspection.model import inspect_folder
 
 __all__ = ["Inspection", "inspect_checkpoint"]
 

@@ -6,11 +6,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-from foretell.checkpoints.costs import Costs, Experts, module_costs, output_matrix, trunk_cost
-from foretell.checkpoints.gguf_engine import gguf_family, gguf_line
-from foretell.checkpoints.gguf_header import GGUFHeader, read_gguf_header
-from foretell.checkpoints.inspection import Inspection
 from foretell.checkpoints.native import LOST
+from foretell.inspection.costs import Costs, Experts, module_costs, output_matrix, trunk_cost
+from foretell.inspection.gguf_engine import gguf_family, gguf_line
+from foretell.inspection.gguf_header import GGUFHeader, read_gguf_header
+from foretell.inspection.inspection import Inspection
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _COPIES = re.compile(r"blk\.\d+\.nextn\.(?:embed_tokens|shared_head_head)\.weight")

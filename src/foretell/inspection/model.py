@@ -9,7 +9,20 @@ from pathlib import Path
 from typing import Any
 
 from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE, is_adapter
-from foretell.checkpoints.costs import (
+from foretell.checkpoints.families import Family, detect_family
+from foretell.checkpoints.files import TensorHeader
+from foretell.checkpoints.head_modules import COPIES, HeadLayout
+from foretell.checkpoints.native import native_tensors
+from foretell.checkpoints.quantisation import (
+    Quantisation,
+    quantisation_of,
+    quantisation_problems,
+    quantised_matrices,
+    stored_as,
+)
+from foretell.checkpoints.stored import StoredModel
+from foretell.config import HeadsConfig
+from foretell.inspection.costs import (
     Costs,
     embedding_of,
     experts_of,
@@ -19,26 +32,13 @@ from foretell.checkpoints.costs import (
     parameter_counts,
     trunk_cost,
 )
-from foretell.checkpoints.disagreements import head_problems, trunk_problems
-from foretell.checkpoints.drafters import drafter_of
-from foretell.checkpoints.engine_facts import Facts, family_of_architecture
-from foretell.checkpoints.engines import engine_lines
-from foretell.checkpoints.families import Family, detect_family
-from foretell.checkpoints.files import TensorHeader
-from foretell.checkpoints.head_modules import COPIES, HeadLayout
-from foretell.checkpoints.inspection import Inspection
-from foretell.checkpoints.native import native_tensors
-from foretell.checkpoints.open_folder import open_folder
-from foretell.checkpoints.quantisation import (
-    Quantisation,
-    quantisation_of,
-    quantisation_problems,
-    quantised_matrices,
-    stored_as,
-)
-from foretell.checkpoints.stored import StoredModel
-from foretell.checkpoints.tallies import stored_numbers
-from foretell.config import HeadsConfig
+from foretell.inspection.disagreements import head_problems, trunk_problems
+from foretell.inspection.drafters import drafter_of
+from foretell.inspection.engine_facts import Facts, family_of_architecture
+from foretell.inspection.engines import engine_lines
+from foretell.inspection.inspection import Inspection
+from foretell.inspection.open_folder import open_folder
+from foretell.inspection.tallies import stored_numbers
 
 _FIRST_HEAD = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.(?:eh_proj|enorm|hnorm)\.")
 _ANY_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.\d+\.")

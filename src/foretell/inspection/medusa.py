@@ -7,8 +7,8 @@ from pathlib import Path
 
 from foretell.checkpoints.families import ENGINES, family_named
 from foretell.checkpoints.files import one_line, read_json
-from foretell.checkpoints.inspection import Inspection
 from foretell.errors import CheckpointError
+from foretell.inspection.inspection import Inspection
 
 
 def medusa_file(path: Path) -> Path | None:

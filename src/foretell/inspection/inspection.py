@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from foretell.checkpoints.costs import Costs
 from foretell.checkpoints.quantisation import Quantisation
+from foretell.inspection.costs import Costs
 
 Kind = Literal["adapter", "trunk", "heads", "gguf", "medusa"]
 

@@ -6,10 +6,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from foretell.checkpoints.adapter import save_adapter
-from foretell.checkpoints.inspect import inspect_checkpoint
 from foretell.checkpoints.model_folder import save_model
 from foretell.checkpoints.native import claimed_heads, native_tensors
 from foretell.errors import CheckpointError
+from foretell.inspection.inspect import inspect_checkpoint
 from foretell.models.trunk import Trunk
 from tests.fixtures import random_heads, tiny_deepseek_v3, tiny_gemma, tiny_llama
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from foretell.checkpoints.adapter_config import TENSOR_FILE
-from foretell.checkpoints.costs import embedding_of
 from foretell.checkpoints.files import INDEX_FILE, TensorHeader, read_headers, read_json
 from foretell.checkpoints.stored import StoredModel
 from foretell.errors import CheckpointError
+from foretell.inspection.costs import embedding_of
 
 _SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d+)-of-(?P<count>\d+)\.safetensors")
 _SHOWN = 5

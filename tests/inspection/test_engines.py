@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from foretell.checkpoints.families import ENGINES
-from foretell.checkpoints.gguf_engine import gguf_family, gguf_line
-from foretell.checkpoints.inspect_model import inspect_stored
-from tests.checkpoints.manifests import Headers, bf16, stored
+from foretell.inspection.gguf_engine import gguf_family, gguf_line
+from foretell.inspection.model import inspect_stored
+from tests.inspection.manifests import Headers, bf16, stored
 
 H, V = 8, 50
 TRUNK = bf16(

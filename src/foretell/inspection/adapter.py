@@ -7,14 +7,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE, AdapterInfo, read_adapter_config
-from foretell.checkpoints.costs import Cost, Costs, Experts, module_costs, parameter_counts
 from foretell.checkpoints.families import ENGINES
 from foretell.checkpoints.files import read_headers
-from foretell.checkpoints.inspect_gguf import inspect_gguf
-from foretell.checkpoints.inspection import Inspection
 from foretell.checkpoints.source import demo_path
-from foretell.checkpoints.tallies import stored_numbers
 from foretell.errors import CheckpointError
+from foretell.inspection.costs import Cost, Costs, Experts, module_costs, parameter_counts
+from foretell.inspection.gguf import inspect_gguf
+from foretell.inspection.inspection import Inspection
+from foretell.inspection.tallies import stored_numbers
 
 _MODULE = re.compile(r"mtp\.(?:layers|heads)\.(\d+)\.")
 _OWN_OUTPUT = re.compile(r"mtp\.(?:(?:layers|heads)\.\d+\.)?output\.weight")

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 
-from foretell.checkpoints.engine_facts import Facts
-from foretell.checkpoints.engine_limits import refusals, several_modules
 from foretell.checkpoints.families import ENGINES, Family
+from foretell.inspection.engine_facts import Facts
+from foretell.inspection.engine_limits import refusals, several_modules
 
 RUNS = "decodes with the heads"
 ALONE = "runs the trunk alone"

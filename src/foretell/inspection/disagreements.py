@@ -7,12 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from foretell.checkpoints.costs import embedding_of
-from foretell.checkpoints.engines import UNANNOUNCED
 from foretell.checkpoints.families import Family
 from foretell.checkpoints.files import TensorHeader
 from foretell.checkpoints.head_modules import StoredModule, missing_parts
 from foretell.checkpoints.native import LOST, NativeClaim
+from foretell.inspection.costs import embedding_of
+from foretell.inspection.engines import UNANNOUNCED
 
 _LAYER = re.compile(r"(?:model\.|language_model\.|transformer\.|decoder\.|gpt_neox\.)*(?:layers|h|blocks)\.(\d+)\.")
 _COUNTS = ("hidden_size", "vocab_size", "num_experts_per_tok", "n_routed_experts", "num_experts")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from foretell.checkpoints.engine_facts import Facts
 from foretell.checkpoints.families import Family
+from foretell.inspection.engine_facts import Facts
 
 _MODULE_BY_MODULE = ("mimo_v2", "step3p5")
 """Families whose distinct modules SGLang serves one a depth; of all others it loads one."""
