@@ -21,7 +21,7 @@ from foretell.convert.fold_norm import fold_norm
 from foretell.convert.import_heads import import_heads
 from foretell.convert.strip import strip
 from foretell.errors import AdapterMismatch, CheckpointError, UnsupportedModel, UsageError
-from tests.convert.models import config_of, read, same, write
+from tests.convert.models import config_of, read, same, with_heads, write
 from tests.fixtures import (
     random_heads,
     tiny_deepseek_v3,
@@ -57,6 +57,9 @@ CASES: list[tuple[str, Callable[[], Any], dict[str, Any]]] = [
     ("qwen3_5", tiny_qwen3_5, {}),
     ("qwen3_5", tiny_qwen3_next, {"concat": "hidden_first", "final_norm": "trunk"}),
     ("mellum", tiny_qwen3, {}),
+    ("native", tiny_deepseek_v3, {}),
+    ("native", tiny_glm4_moe, {}),
+    ("native", tiny_qwen3_next, {}),
     ("deepseek-style", tied_llama, TWO | {"draft_ids": range(90)}),
     ("deepseek-style", tiny_gemma, TWO),
     ("deepseek-style", tiny_glm4_moe, {}),
@@ -218,6 +221,20 @@ def test_fold_norm_is_exact_where_the_gain_is_constant(tmp_path: Path, make: Cal
     torch.testing.assert_close(norms[0](states.post_BTD), norms[1](states.pre_BTD), rtol=2e-2, atol=2e-2)  # bf16
     with pytest.raises(CheckpointError, match="hidden_source pre"):
         fold_norm(trunk, tmp_path / "pre", tmp_path / "again")
+
+
+def test_native_heads_trained_further_go_back_where_they_came_from(tmp_path: Path) -> None:
+    """C10: names, shapes and types of a checkpoint with native heads, its copies included, are there again."""
+    original = with_heads(tmp_path / "m")
+    import_heads(original, tmp_path / "a")
+    strip(original, tmp_path / "plain")
+    export(tmp_path / "plain", tmp_path / "a", tmp_path / "again", "native")
+    assert same(read(tmp_path / "again"), read(original))
+    assert config_of(tmp_path / "again")["num_nextn_predict_layers"] == 1
+    assert config_of(tmp_path / "again")["architectures"] == config_of(original)["architectures"]
+    llama = write(tiny_llama(), tmp_path / "l")
+    with pytest.raises(UnsupportedModel, match="no layout for heads is known of LlamaForCausalLM"):
+        export(llama, adapter(tmp_path / "la", llama), tmp_path / "o", "native")
 
 
 def test_only_the_first_module_where_asked(tmp_path: Path) -> None:

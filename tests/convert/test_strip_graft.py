@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -248,3 +250,28 @@ def test_files_of_other_kinds_are_left_out_with_a_word(tmp_path: Path) -> None:
     report = strip(source, tmp_path / "plain")
     assert "not copied from m: original, pytorch_model.bin" in report.notes
     assert (tmp_path / "plain" / "LICENSE").read_text() == "free"
+
+
+def test_memory_holds_two_shards_at_most(tmp_path: Path) -> None:
+    """Eight shards of 24 MB, one of them rewritten and read back: the process grows by less than two and a bit."""
+    source, size = tmp_path / "m", 24 * 2**20
+    with_heads(source)
+    for file in source.glob("*.safetensors"):
+        file.unlink()
+    parts = [{f"model.layers.{k}.big.weight": torch.zeros(3, size // 12)} for k in range(2)]
+    parts += [{f"model.extra.{k}.weight": torch.zeros(3, size // 12)} for k in range(6)]
+    parts[3] |= {f"{NAME}eh_proj.weight": torch.zeros(64, 128)}
+    weight_map = {}
+    for number, part in enumerate(parts):
+        save_file(part, source / f"model-{number}.safetensors", metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(part, f"model-{number}.safetensors")
+    (source / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
+    code = (
+        "import resource, sys; from foretell.convert.strip import strip; peak = lambda: "
+        "resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024; before = peak(); strip(*sys.argv[1:]); "
+        "print(peak() - before)"
+    )
+    ran = subprocess.run(
+        [sys.executable, "-c", code, source, tmp_path / "plain"], capture_output=True, text=True, check=True
+    )
+    assert int(ran.stdout) < 2.5 * size

@@ -332,6 +332,12 @@ def family_named(name: str) -> Family:
     return next(family for family in FAMILIES if family.name == name)
 
 
+def family_of_architecture(config: Mapping[str, Any]) -> Family | None:
+    """The family whose models have the architecture that ``config`` names, whether there are heads or not."""
+    names = [str(value) for value in config.get("architectures") or []]
+    return next((family for family in FAMILIES if any(re.fullmatch(family.architectures, n) for n in names)), None)
+
+
 def detect_family(config: Mapping[str, Any], names: Iterable[str], num_layers: int) -> Family | None:
     """The family whose layout ``names`` have most of; among equals the one of the architecture, or the first.
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from foretell.convert.report import Conversion
 
-Layout = Literal["mimo", "qwen3_5", "deepseek-style", "mellum"]
+Layout = Literal["mimo", "qwen3_5", "deepseek-style", "native", "mellum"]
 Trunk = Annotated[str, Parameter(help="Trunk: a model folder, a GGUF file, or demo.")]
 Out = Annotated[Path, Parameter(help="Folder to write; it appears whole, or not at all.")]
 Adapter = Annotated[str, Parameter(help="Adapter folder with the heads, as foretell train writes it.")]
@@ -46,7 +46,8 @@ def export_(
         Parameter(
             help="mimo: vLLM, SGLang; llama and Qwen2 trunks, one module. qwen3_5: these and llama.cpp; Qwen3.5 and "
             "Qwen3-Next trunks, one module. deepseek-style: transformers' generate(use_mtp=True), vLLM; any trunk. "
-            "mellum: the same without remote code; dense Qwen3 trunks, one module."
+            "mellum: the same without remote code; dense Qwen3 trunks, one module. native: as the trunk's own family "
+            "(DeepSeek, GLM, Qwen3.5, ...) stores them, for native heads that were trained further."
         ),
     ],
     modules: Annotated[int | None, integer("Export so many distinct modules, the first ones. Default: all.", 1)] = None,

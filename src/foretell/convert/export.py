@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from foretell.checkpoints.adapter_config import AdapterInfo, read_adapter_config
-from foretell.checkpoints.families import family_named
+from foretell.checkpoints.families import Family, Place, family_named
 from foretell.checkpoints.folds import fold_gain_into_output, is_centred, uncentre
 from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.load import load_trunk
@@ -24,7 +24,7 @@ from foretell.convert.reload import check_reload
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
 from foretell.convert.skeleton import final_norm, layer_index, skeleton
-from foretell.convert.targets import TARGETS, Target
+from foretell.convert.targets import TARGETS, Target, own_family
 from foretell.errors import AdapterMismatch, CheckpointError, UnsupportedModel, UsageError
 
 
@@ -56,7 +56,7 @@ def export(
     num_modules = _num_modules(info, num_modules)
     model = skeleton(source.folder)
     _check_fit(source, info, model, goal)
-    family = family_named(goal.family)
+    family = family_named(goal.family) if goal.family else own_family(source)
     report = Conversion(f"export --to {to}", str(source.folder), str(Path(target)))
     report.notes += check_conventions(info, family, num_modules, fold_norm)
     config = goal.config(source, num_modules, layer_index(model, info.heads.block_layer))
@@ -78,9 +78,13 @@ def export(
         for name, tensor in heads.tensors(dtype, borrowed):
             report.added[name] = f"heads of {info.folder.name}"
             yield name, tensor
+        for name, original in copies.items():
+            report.added[name] = f"copy of {original}, as released models have it"
+            yield name, next(source.read([original]))[1]
         report.renamed |= heads.renamed
         report.notes += [f"folded: {fold}" for fold in heads.folds]
 
+    copies = _copies(source, model, family, num_modules) if goal.name == "native" else {}
     plan.added = added()
     report.notes.append(f"serve with {goal.serve}")
 
@@ -142,6 +146,21 @@ def _check_fit(source: StoredModel, info: AdapterInfo, model: Any, goal: Target)
     ]
     if wrong:
         raise AdapterMismatch(f"{info.folder}: made for {info.trunk.name}, not this trunk: {', '.join(wrong)}")
+
+
+def _copies(source: StoredModel, model: Any, family: Family, num_modules: int) -> dict[str, str]:
+    """Tensors of the trunk that this family's modules repeat: name of the copy -> name of the original."""
+    modules = {"embedding": model.get_input_embeddings(), "output": model.get_output_embeddings()}
+    names = {part: next(n for n, m in model.named_modules() if m is module) for part, module in modules.items()}
+    originals = {part: f"{name}.weight" for part, name in names.items()}
+    if originals["output"] not in source.headers:  # tied
+        originals["output"] = originals["embedding"]
+    return {
+        family.stored(Place(k, part, "weight"), source.num_layers): original
+        for k in range(num_modules)
+        for part, original in originals.items()
+        if part in family.parts
+    }
 
 
 def _fold(

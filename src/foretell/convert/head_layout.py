@@ -137,6 +137,9 @@ def check_conventions(info: AdapterInfo, family: Family, num_modules: int, folds
         raise CheckpointError(
             f"{info.folder}: heads of {what}; {family.name} holds sequential heads that share the trunk's output head"
         )
+    if ("norm" in family.parts) != (heads.final_norm != "none"):
+        has = {"none": "no final norm"}.get(heads.final_norm, "a final norm")
+        raise CheckpointError(f"{info.folder}: these heads have {has}, which the {family.name} layout cannot say")
     if family.max_modules and num_modules > family.max_modules:
         raise CheckpointError(
             f"{info.folder}: {num_modules} distinct modules, of which the engines serve {family.max_modules} in the "

@@ -8,21 +8,22 @@ from typing import Any
 
 import torch
 
+from foretell.checkpoints.families import Family, family_of_architecture
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import CLASS_PREFIX, MODELING_FILE
-from foretell.errors import CheckpointError
+from foretell.errors import CheckpointError, UnsupportedModel
 
 Config = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Target:
-    """``family``: entry of the table whose layout is written. ``trunks``: model types it takes, none = any.
+    """``family``: the entry of the table whose layout is written, "" = the trunk's own.
 
-    ``config``: the new config, of the trunk, the number of modules, and the trunk's layer that they are built as.
-    ``hint``: what to give instead where a trunk is refused. ``serve``: how engines are told to use the heads.
-    ``added``: tensors that the trunk lacks in this layout. ``texts``: files that go with it. ``qkv_bias``: the heads'
-    layers have biases on queries, keys and values.
+    ``trunks``: model types it takes, none = any; ``hint``: what to give instead where one is refused. ``config``: the
+    new config, of the trunk, the number of modules, and the trunk's layer that they are built as. ``added``: tensors
+    that the trunk lacks in this layout. ``texts``: files that go with it. ``qkv_bias``: the heads' layers have biases on
+    queries, keys and values. ``serve``: how engines are told to use the heads.
     """
 
     name: str
@@ -90,13 +91,34 @@ def _qwen3_5(source: StoredModel, num_modules: int, layer: int) -> Config:
     return config if "text_config" in config else _text_rope(config)
 
 
+def _native(source: StoredModel, num_modules: int, layer: int) -> Config:
+    """The trunk's own config, which announces the heads as its family does."""
+    family = own_family(source)
+    claims = dict.fromkeys(family.count_keys[:1], num_modules)
+    return _with(source.config, claims | _layer_types(source, num_modules, layer))
+
+
+def own_family(source: StoredModel) -> Family:
+    """The family that the trunk's architecture belongs to. Raises UnsupportedModel where it has no layout for heads."""
+    family = family_of_architecture(source.config)
+    if family is None:
+        raise UnsupportedModel(
+            f"{source.folder}: no layout for heads is known of "
+            f"{', '.join(source.config.get('architectures') or ['?'])}; give --to deepseek-style, which takes any trunk"
+        )
+    return family
+
+
+def _layer_types(source: StoredModel, num_modules: int, layer: int) -> Config:
+    """What transformers wants to know of the heads' layers, where the config has such lists for the trunk's."""
+    lists = {key: source.text_config.get(key) for key in ("layer_types", "mlp_layer_types")}
+    return {f"mtp_{key}": [types[layer]] * num_modules for key, types in lists.items() if types}
+
+
 def _deepseek(source: StoredModel, num_modules: int, layer: int) -> Config:
     """The trunk's own config, a class of its own name that knows which layers are heads, and the claims."""
-    text = source.text_config
     claims: Config = {"num_mtp_layers": num_modules, "num_nextn_predict_layers": num_modules}
-    for key in ("layer_types", "mlp_layer_types"):
-        if types := text.get(key):
-            claims[f"mtp_{key}"] = [types[layer]] * num_modules
+    claims |= _layer_types(source, num_modules, layer)
     name = CLASS_PREFIX + _architecture(source)
     auto_map = {"AutoModelForCausalLM": f"{MODELING_FILE.removesuffix('.py')}.{name}"}
     return _with(source.config, claims) | {"architectures": [name], "auto_map": auto_map}
@@ -198,6 +220,14 @@ TARGETS = {
             texts=_remote_code,
             hint="",
             serve=f"transformers: generate(use_mtp=True), trust_remote_code=True; vLLM: {_VLLM} --trust-remote-code",
+        ),
+        Target(
+            name="native",
+            family="",
+            trunks=(),
+            config=_native,
+            hint="",
+            serve="whatever decodes with the released model's heads: foretell inspect says which engines do",
         ),
         Target(
             name="mellum",
