@@ -18,6 +18,7 @@ from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.native_heads import load_native_heads
 from foretell.convert.export import export
 from foretell.convert.fold_norm import fold_norm
+from foretell.convert.graft import graft
 from foretell.convert.import_heads import import_heads
 from foretell.convert.strip import strip
 from foretell.errors import AdapterMismatch, CheckpointError, UnsupportedModel, UsageError
@@ -259,6 +260,10 @@ def test_exported_stripped_and_imported_again(tmp_path: Path) -> None:
     config = config_of(tmp_path / "plain")
     assert config["architectures"] == ["LlamaForCausalLM"] and "auto_map" not in config
     assert not (tmp_path / "plain" / "modeling_foretell.py").exists()
+    graft(tmp_path / "plain", tmp_path / "out", tmp_path / "again")
+    assert same(read(tmp_path / "again"), read(tmp_path / "out"))
+    for name in ("config.json", "modeling_foretell.py"):
+        assert (tmp_path / "again" / name).read_text() == (tmp_path / "out" / name).read_text()
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 import torch
 
 from foretell.checkpoints.stored import StoredModel
-from foretell.convert.claims import with_heads_of
+from foretell.convert.claims import MODELING_FILE, with_heads_of
 from foretell.convert.folder import check_target, write_converted
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
+from foretell.convert.targets import remote_code
 from foretell.errors import CheckpointError
 
 _SAME = ("model_type", "hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
@@ -51,8 +52,11 @@ def graft(
             yield name, next(source.read([own]))[1]
 
     size = sum(donor.headers[name].num_bytes for name in donor.head_names)
-    plan, config = Plan(added=added()), with_heads_of(source.config, donor.config)
-    write_converted(source, target, plan, config, report, added_bytes=size, on_progress=on_progress)
+    plan, config, texts = Plan(added=added()), with_heads_of(source.config, donor.config), {}
+    if MODELING_FILE.removesuffix(".py") in str(donor.config.get("auto_map")):  # an export in the deepseek-style layout
+        config |= {key: donor.config[key] for key in ("architectures", "auto_map")}
+        texts = remote_code(source, donor.num_modules)
+    write_converted(source, target, plan, config, report, added_bytes=size, texts=texts, on_progress=on_progress)
     return report
 
 

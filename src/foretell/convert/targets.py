@@ -22,8 +22,8 @@ class Target:
 
     ``trunks``: model types it takes, none = any; ``hint``: what to give instead where one is refused. ``config``: the
     new config, of the trunk, the number of modules, and the trunk's layer that they are built as. ``added``: tensors
-    that the trunk lacks in this layout. ``texts``: files that go with it. ``qkv_bias``: the heads' layers have biases on
-    queries, keys and values. ``serve``: how engines are told to use the heads.
+    that the trunk lacks in this layout. ``texts``: files that go with it. ``qkv_bias``: the heads' layers have biases
+    on queries, keys and values. ``serve``: how engines are told to use the heads.
     """
 
     name: str
@@ -124,7 +124,7 @@ def _deepseek(source: StoredModel, num_modules: int, layer: int) -> Config:
     return _with(source.config, claims) | {"architectures": [name], "auto_map": auto_map}
 
 
-def _remote_code(source: StoredModel, num_modules: int) -> dict[str, str]:
+def remote_code(source: StoredModel, num_modules: int) -> dict[str, str]:
     """The trunk's class, told which layers are heads."""
     base = _architecture(source)
     layers = "|".join(str(source.num_layers + k) for k in range(num_modules))
@@ -217,7 +217,7 @@ TARGETS = {
             family="deepseek",
             trunks=(),
             config=_deepseek,
-            texts=_remote_code,
+            texts=remote_code,
             hint="",
             serve=f"transformers: generate(use_mtp=True), trust_remote_code=True; vLLM: {_VLLM} --trust-remote-code",
         ),
