@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,6 @@ from foretell.checkpoints.families import FAMILIES, detect_family, family_named
 from foretell.checkpoints.files import CheckpointWarning
 from foretell.checkpoints.stored import StoredModel
 from tests.checkpoints.family_folders import BLOCKED, FLAT, LOADABLE, finish, write_random, write_trunk
-from tests.fixtures import tiny_llama
 
 ALONE = {"glm4_moe": "deepseek", "qwen3_next": "mellum", "qwen3_5": "mellum", "exaone": "mellum"}
 """Whose layout it is where the architecture names no family: that of the first with this layout."""
@@ -61,7 +59,7 @@ def test_a_lost_tensor_hides_no_family(name: str, folders: dict[str, StoredModel
 def test_families_that_are_not_run(name: str, tmp_path: Path) -> None:
     """Told by name, with the reason; decoding is plain and says so. Their tensors here are no real ones."""
     architecture, claim, heads = BLOCKED[name]
-    tensors, _ = write_trunk(replace(LOADABLE["llama behind"], make=tiny_llama), tmp_path)
+    tensors, _ = write_trunk(LOADABLE["llama behind"], tmp_path)
     noise = {head: torch.zeros(2) for head in heads}
     finish(tmp_path, tensors | noise, architectures=[architecture], **claim)
     found = StoredModel.open(tmp_path)

@@ -19,6 +19,7 @@ import foretell
 from foretell.checkpoints.files import CheckpointWarning
 from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.native_heads import load_native_heads
+from foretell.convert.import_heads import import_heads
 from foretell.errors import CheckpointError, UsageError
 from foretell.models.sequential import SequentialHeads
 from foretell.training.recipe_file import load_recipe
@@ -213,6 +214,65 @@ def test_copies_in_another_type(tmp_path: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error", CheckpointWarning)
         assert load_native_heads(load_trunk(folder, dtype="bfloat16")).config.num_modules == 1
+
+
+@pytest.mark.parametrize("name", ["deepseek_v3", "hy_v3", "ernie4_5_moe", "qwen3_next"])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_types_are_those_of_the_trunks_layers(name: str, dtype: torch.dtype, tmp_path: Path) -> None:
+    """Routers stay in float32 where the family keeps them so: rounded, they choose other experts."""
+    trunk = load_trunk(write_random(replace(LOADABLE[name], donor=-1), tmp_path), dtype="bfloat16")
+    heads = load_native_heads(trunk, dtype)
+    theirs = {name: tensor.dtype for name, tensor in trunk.decoder.layers[-1].state_dict().items()}
+    ours = {name: tensor.dtype for name, tensor in heads.modules_by_depth[0].layer.state_dict().items()}
+    assert theirs.keys() == ours.keys() and (torch.float32 in theirs.values()) == (name != "qwen3_next")
+    assert all(ours[name] == (torch.float32 if theirs[name] == torch.float32 else dtype) for name in ours)
+    assert heads.modules_by_depth[0].eh_proj.weight.dtype == dtype
+
+
+def test_a_routers_bias_goes_through_an_adapter_unrounded(tmp_path: Path) -> None:
+    """Stored in float32 beside matrices of bfloat16, as DeepSeek-V3 has it."""
+    folder = write_random(LOADABLE["deepseek_v3"], tmp_path / "model")
+    tensors = load_file(folder / "model.safetensors")
+    bias = tensors["model.layers.2.mlp.gate.e_score_correction_bias"]
+    halved = {name: tensor if tensor.dim() == 1 else tensor.bfloat16() for name, tensor in tensors.items()}
+    finish(folder, halved, dtype="bfloat16")
+    import_heads(folder, tmp_path / "out")
+    heads = foretell.load(folder, heads=tmp_path / "out", pack=False).heads
+    assert heads is not None and not torch.equal(bias, bias.bfloat16().float())
+    assert torch.equal(heads.state_dict()["modules_by_depth.0.layer.mlp.gate.e_score_correction_bias"], bias)
+
+
+@pytest.mark.parametrize("name", ["glm4_moe", "qwen3_5_moe"])
+@pytest.mark.parametrize("fused", ["heads", "trunk", "both"])
+def test_experts_one_by_one_or_in_one_tensor(name: str, fused: str, tmp_path: Path) -> None:
+    """Published files have either, and heads need not have what their trunk has."""
+    tensors = load_file(write_random(LOADABLE[name], tmp_path / "as saved") / "model.safetensors")
+    start = "model.layers.2." if name == "glm4_moe" else "mtp."
+    parts = {
+        "heads": {key: tensor for key, tensor in tensors.items() if key.startswith(start)},
+        "trunk": {key: tensor for key, tensor in tensors.items() if not key.startswith(start)},
+    }
+    for part in parts if fused == "both" else (fused,):
+        parts[part] = fuse_experts(parts[part])
+    folder = finish(write_random(LOADABLE[name], tmp_path / "fused"), parts["heads"] | parts["trunk"])
+    heads, expected = (load_native_heads(load_trunk(path)).state_dict() for path in (folder, tmp_path / "as saved"))
+    assert all(torch.equal(heads[key], expected[key]) for key in expected) and heads.keys() == expected.keys()
+    if fused == "heads":
+        del parts["heads"][next(key for key in parts["heads"] if key.endswith("experts.down_proj"))]
+        with pytest.raises(CheckpointError, match=r"1 missing: \S+experts\.down_proj\."):
+            load_native_heads(load_trunk(finish(folder, parts["heads"] | parts["trunk"])))
+
+
+def fuse_experts(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Four experts' matrices in one tensor, gate above up."""
+    result = {key: tensor for key, tensor in tensors.items() if ".experts." not in key}
+    for key in [key for key in tensors if key.endswith("experts.0.gate_proj.weight")]:
+        at = key.removesuffix("0.gate_proj.weight")
+        gate, up, down = (
+            torch.stack([tensors[f"{at}{i}.{part}_proj.weight"] for i in range(4)]) for part in ("gate", "up", "down")
+        )
+        result |= {f"{at}gate_up_proj": torch.cat([gate, up], dim=1), f"{at}down_proj": down}
+    return result
 
 
 def test_model_with_images(tmp_path: Path) -> None:

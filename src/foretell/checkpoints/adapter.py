@@ -40,7 +40,7 @@ from foretell.checkpoints.files import (
     written_whole,
 )
 from foretell.errors import AdapterMismatch, CheckpointError
-from foretell.models.build import build_heads
+from foretell.models.build import build_heads, in_type
 from foretell.models.heads import Heads
 from foretell.models.shards import whole
 from foretell.models.trunk import Trunk
@@ -127,7 +127,7 @@ def load_adapter(trunk: Trunk, folder: str | PathLike[str], dtype: torch.dtype |
     path = info.folder / TENSOR_FILE
     headers = read_headers(path)
     draft_ids = _read_draft_ids(path, headers, info.heads.draft_vocab_size, trunk)
-    heads = build_heads(trunk, info.heads, draft_ids).to(dtype or trunk.dtype)
+    heads = in_type(build_heads(trunk, info.heads, draft_ids), dtype or trunk.dtype)
     wanted = {disk_name(name, heads.config.kind): tensor for name, tensor in heads.state_dict().items()}
     _check_names(info, headers, wanted)
     try:

@@ -120,10 +120,18 @@ FAMILIES = (
     Family(
         name="deepseek",
         models="DeepSeek-V3, R1, V3.1, V3.2; GLM-5; openPangu-Ultra-MoE; any trunk with this layout",
-        architectures=r"DeepseekV3\w*|DeepseekV32\w*|GlmMoeDsa\w*|PanguUltraMoE\w*|KimiK3\w*",
+        architectures=r"DeepseekV3\w*|DeepseekV32\w*|GlmMoeDsa\w*|PanguUltraMoE\w*",
         parts=_SHARED_HEAD,
         count_keys=("num_nextn_predict_layers", "num_mtp_layers"),
         engines=(_RUNS, _RUNS, "decodes with the first module", "V3.2: decodes with the heads; V3, R1: drops them"),
+    ),
+    Family(
+        name="kimi_k3",
+        models="Kimi-K3",
+        architectures=r"KimiK3\w*",
+        parts=_SHARED_HEAD,
+        conventions={"feedback": "raw"},
+        engines=("has no class for it", "not known", "not known", "not known"),
     ),
     Family(
         name="glm4_moe",

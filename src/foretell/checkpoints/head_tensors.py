@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import torch
 from torch import nn
 
 from foretell.checkpoints.families import Family, Place
 from foretell.checkpoints.folds import centre, is_centred, uncentre
-from foretell.checkpoints.layer_names import fill_layer, stored_shapes
+from foretell.checkpoints.layer_names import fill_layer, stored_shapes, with_experts_as_in
 from foretell.errors import CheckpointError
 from foretell.models.heads import Heads
 from foretell.models.sequential import SequentialHeads, SequentialModule
@@ -17,15 +17,18 @@ from foretell.models.sequential import SequentialHeads, SequentialModule
 _NORMS = ("enorm", "hnorm", "norm")
 
 
-def wanted_tensors(heads: Heads, family: Family) -> dict[Place, torch.Size]:
-    """Every tensor that ``family`` stores of ``heads``, with its shape."""
+def wanted_tensors(heads: Heads, family: Family, stored: Collection[Place] = ()) -> dict[Place, torch.Size]:
+    """Every tensor that ``family`` stores of ``heads``, with its shape; experts as in ``stored``, where it has any."""
     found = {}
     for index, module in enumerate(_modules(heads)):
         for part in ("enorm", "hnorm", "eh_proj", "norm"):
             if part in family.parts:
                 found[shared_place(family, index, part)] = getattr(module, part).weight.shape
         template = _template(heads)
-        for rest, shape in stored_shapes(heads.trunk.model, template, module.layer).items():
+        shapes = stored_shapes(heads.trunk.model, template, module.layer)
+        if rests := {place.rest for place in stored if (place.module, place.part) == (index, "layer")}:
+            shapes = with_experts_as_in(rests, shapes)
+        for rest, shape in shapes.items():
             found[Place(index, "layer", rest)] = shape
     return found
 

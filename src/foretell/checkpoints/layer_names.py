@@ -7,7 +7,7 @@ ours, and is checked by naming the result again. ``model`` is a transformers cau
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 from unittest.mock import patch
 
@@ -35,6 +35,28 @@ def stored_shapes(model: Any, index: int, layer: nn.Module) -> dict[str, torch.S
     own = stored_tensors(layer)
     empty = {name: torch.empty(tensor.shape, dtype=tensor.dtype, device="meta") for name, tensor in own.items()}
     return {name: tensor.shape for name, tensor in stored_layer(model, index, empty).items()}
+
+
+def with_experts_as_in(names: Collection[str], shapes: Mapping[str, torch.Size]) -> dict[str, torch.Size]:
+    """``shapes`` with experts one by one, or all in one tensor, whichever ``names`` has: files have either."""
+    one_by_one = any(map(_EXPERT.fullmatch, names))
+    numbers = [int(found["number"]) for name in shapes if (found := _EXPERT.fullmatch(name))]
+    result = {}
+    for name, shape in shapes.items():
+        found = _EXPERT.fullmatch(name)
+        if found and not one_by_one:
+            width, size = shape
+            rows = width if found["projection"] == "down" else 2 * width
+            result[fused_name(name)] = torch.Size((max(numbers) + 1, rows, size))
+        elif one_by_one and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            prefix, _, projection = name.rpartition(".")
+            num_experts, rows, size = shape
+            parts = ("down",) if projection == "down_proj" else ("gate", "up")
+            one = torch.Size((rows // len(parts), size))
+            result |= {f"{prefix}.{i}.{part}_proj.weight": one for i in range(num_experts) for part in parts}
+        else:
+            result[name] = shape
+    return result
 
 
 @torch.no_grad()

@@ -13,12 +13,12 @@ from foretell.checkpoints.files import CheckpointWarning, refuse_not_finite
 from foretell.checkpoints.head_modules import COPIES
 from foretell.checkpoints.head_tensors import fill_heads, wanted_tensors
 from foretell.checkpoints.hub import cached_folder
-from foretell.checkpoints.layer_names import stored_shapes
+from foretell.checkpoints.layer_names import fused_name, stored_shapes
 from foretell.checkpoints.native import LOST, claimed_heads
 from foretell.checkpoints.stored import StoredModel
 from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError
-from foretell.models.build import build_heads
+from foretell.models.build import build_heads, in_type
 from foretell.models.heads import Heads
 from foretell.models.shards import whole
 from foretell.models.trunk import Trunk
@@ -80,7 +80,7 @@ def read_heads(trunk: Trunk, stored: StoredModel, dtype: torch.dtype | None = No
     """Heads of ``stored``, the trunk's own checkpoint or one with heads for it; as ``load_native_heads``."""
     family = stored.family
     assert family is not None
-    heads = build_heads(trunk, heads_config(trunk, stored)).to(dtype or trunk.dtype)
+    heads = in_type(build_heads(trunk, heads_config(trunk, stored)), dtype or trunk.dtype)
     places = {name: family.place(name, stored.num_layers) for name in stored.head_names}
     known = {name: place for name, place in places.items() if place is not None}
     _check_names(trunk, stored, family, heads, known)
@@ -112,12 +112,12 @@ def heads_config(trunk: Trunk, stored: StoredModel) -> HeadsConfig:
 def _block_layer(trunk: Trunk, stored: StoredModel, family: Family) -> int:
     """The trunk's layer whose tensors the module's layer has, or most of; -1 for the last one with attention."""
     places = (family.place(name, stored.num_layers) for name in stored.head_names)
-    names = {place.rest for place in places if place and place.part == "layer" and place.module == 0}
+    names = {fused_name(place.rest) for place in places if place and place.part == "layer" and place.module == 0}
     usual = trunk.block_config()[1]
     others = [i for i in reversed(range(trunk.config.num_hidden_layers)) if i != usual]
     strange: dict[int, int] = {}
     for index in (usual, *others):
-        there = stored_shapes(trunk.model, index, trunk.decoder.layers[index]).keys()
+        there = set(map(fused_name, stored_shapes(trunk.model, index, trunk.decoder.layers[index])))
         strange[index] = len(there ^ names)
         if not strange[index]:
             break
@@ -144,7 +144,7 @@ def stored_name(family: Family, place: Place, stored: StoredModel) -> str:
 def _check_names(trunk: Trunk, stored: StoredModel, family: Family, heads: Heads, known: dict[str, Place]) -> None:
     """Raise where the stored tensors are not those of ``heads``; copies of the trunk's may be there or not."""
     strange = list(set(stored.head_names) - known.keys())
-    wanted = wanted_tensors(heads, family)
+    wanted = wanted_tensors(heads, family, known.values())
     modules = max(stored.claim.num_layers, heads.config.num_modules)
     found = {place: name for name, place in known.items() if place.part not in COPIES}
     problems = {

@@ -24,3 +24,18 @@ def build_heads(trunk: Trunk, config: HeadsConfig, draft_ids_V: torch.Tensor | N
     Raises UnsupportedModel where the trunk lacks a part that this kind copies.
     """
     return _KINDS[config.kind](trunk, config, draft_ids_V)
+
+
+def in_type(heads: Heads, dtype: torch.dtype) -> Heads:
+    """``heads`` in ``dtype``, but for what the trunk's family keeps in float32: routers, whose choices hang on it."""
+    marks = tuple(getattr(heads.trunk.model, "_keep_in_fp32_modules_strict", None) or ())
+    kept = {
+        name: tensor.data.float()
+        for name, tensor in [*heads.named_parameters(), *heads.named_buffers()]
+        if any(mark in name for mark in marks)
+    }
+    heads = heads.to(dtype)
+    for name, tensor in [*heads.named_parameters(), *heads.named_buffers()]:
+        if name in kept:
+            tensor.data = kept[name]
+    return heads
