@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints.test_engines import SIZES, TRUNK, behind
 
 from foretell.cli.inspect_screen import _FLOPS, _scaled, screen
 from foretell.inspection.model import inspect_stored
 from tests.inspection.manifests import DEEPSEEK_V3, deepseek_v3, stored, write
+from tests.inspection.test_engines import SIZES, TRUNK, behind
 
 GROUPS = ["trunk", "heads", "engines", "problems"]
 

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.checkpoints.test_engines import SIZES, TRUNK, behind, flat, mimo
 
 from foretell.checkpoints.files import TensorHeader
 from foretell.errors import CheckpointError
 from foretell.inspection.inspect import inspect_checkpoint
 from tests.checkpoints.family_folders import BLOCKED, LOADABLE, write_random
 from tests.inspection.manifests import Headers, bf16, write, write_file
+from tests.inspection.test_engines import SIZES, TRUNK, behind, flat, mimo
 
 QWEN = {"architectures": ["Qwen3_5ForCausalLM"], **SIZES, "mtp_num_hidden_layers": 1}
 
