@@ -9,6 +9,7 @@ interop does all of it). Prints a line a check, and exits with status 1 where on
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import subprocess
 import sys
@@ -16,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import foretell
+from foretell.analysis.near_tie import near_tie_gap, next_logits
 from foretell.convert.export import export
 from foretell.training.jsonl import numbered_prompts
 
@@ -23,6 +25,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 SMOLLM2 = ROOT / "adapters" / "smollm2-135m-instruct"
 PROMPTS = [ROOT / "prompts" / f"{domain}.jsonl" for domain in ("chat", "code", "structured")]
+NUM_TEXTS = 64
+"""Pieces of a source file for the hybrid: in bfloat16 two engines write different texts, and drafts are few in each."""
 NEAR = 0.02
 """Acceptance may differ by so much: each engine rounds in its own way, and drafts are compared with their own texts."""
 
@@ -82,8 +86,9 @@ def hybrid(checks: Checks, models: Path, args: argparse.Namespace) -> None:
         subprocess.run([sys.executable, "-m", "foretell", "train", str(HERE / "hybrid.toml")], cwd=ROOT, check=True)
     export(source, source, folder, "qwen3_5", overwrite=True)
     engine = foretell.Engine(foretell.load(folder, dtype="bfloat16"))
-    texts = ["def main(", "import os\n", "class Reader:\n    def", "for name in names:\n", "return self.", "try:\n"]
-    prompts = [engine.encode(text) for text in texts]
+    source_text = inspect.getsource(argparse)
+    starts = range(0, len(source_text) - 200, len(source_text) // NUM_TEXTS)
+    prompts = [engine.encode(source_text[start : start + 100]) for start in starts]
     compare_vllm(checks, "hybrid", folder, engine, prompts, args, "bfloat16", depths=(1,), same_text=False)
     command = [sys.executable, HERE / "llamacpp_run.py", folder, "--build", args.environments / "llamacpp"]
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
@@ -120,15 +125,29 @@ def compare_vllm(
         checks.add(f"{name}: vLLM's plain texts are Foretell's", equal == len(prompts), f"{equal} of {len(prompts)}")
     for depth in depths:
         report = run_vllm(folder, prompts, args, dtype, depth, eos)
-        equal = sum(a == b for a, b in zip(report["tokens"], plain, strict=True))
         what = f"{name}, depth {depth}"
-        checks.add(f"{what}: vLLM's texts are its plain ones", equal == len(prompts), f"{equal} of {len(prompts)}")
+        texts = list(zip(prompts, report["tokens"], plain, strict=True))
+        gaps = [tie_gap(engine, prompt, a, b) for prompt, a, b in texts if a != b]
+        figures = f"{len(prompts) - len(gaps)} of {len(prompts)}"
+        if gaps:
+            figures += f", the others part where two logits are {max(gap for gap, _ in gaps):.3f} apart or less"
+        holds = all(gap <= limit for gap, limit in gaps)
+        checks.add(f"{what}: vLLM's texts are its plain ones, but for near ties", holds, figures)
         counters = report["speculation"]
         theirs = counters["num_accepted_tokens"] / counters["num_draft_tokens"]
         stats = [done.stats for done in engine.generate(prompts, params, depth=depth)]
         here = sum(s.num_accepted_tokens for s in stats) / sum(s.num_draft_tokens for s in stats)
         figures = f"vLLM {theirs:.3f} ({counters['draft_class']}), Foretell {here:.3f}"
         checks.add(f"{what}: acceptance within {NEAR}", abs(theirs - here) <= NEAR, figures)
+
+
+def tie_gap(engine: foretell.Engine, prompt: list[int], first: list[int], second: list[int]) -> tuple[float, float]:
+    """How far apart the logits of the two tokens are where two texts part, and how far counts as a near tie."""
+    place = next(i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b)
+    trunk = engine.model.trunk
+    logits = next_logits(trunk, prompt + first[:place])
+    gap = (logits[first[place]] - logits[second[place]]).abs().item()
+    return gap, near_tie_gap(trunk.dtype, logits.max().item())
 
 
 def run_vllm(
