@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from cyclopts import App
 
 from foretell.cli.main import app, main
 from tests.docs.conftest import ROOT
@@ -37,12 +38,17 @@ def check(snippet: Snippet) -> None:
     elif snippet.kind == "foretell":
         name, *rest = words(snippet)[1:]
         assert name in [*app, "COMMAND"], f"no such command; there are {', '.join(app)}"
-        command = app.get(name)
-        if command is not None and rest:
-            command = command.get(rest[0], command)
-        known = {n for a in command.assemble_argument_collection() for n in a.names} if command is not None else set()
+        known = {n for part in inner(app, [name, *rest]) for a in part.assemble_argument_collection() for n in a.names}
         unknown = {word for word in rest if word.startswith("--")} - known - {"--help", "--debug"}
         assert not unknown, f"no such option: {', '.join(unknown)}"
+
+
+def inner(command: App, names: list[str]) -> list[App]:
+    """The command that ``names`` begin with, and the one within it, as far as there are any."""
+    if not names or names[0] not in command:
+        return []
+    found = command[names[0]]
+    return [found] * (found.default_command is not None) + inner(found, names[1:])
 
 
 def run(snippet: Snippet, names: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
@@ -86,10 +92,14 @@ def test_what_a_page_names_exists(page: Path, capsys: pytest.CaptureFixture[str]
     run_page(page, capsys, do_run=False)
 
 
-@pytest.mark.parametrize("name", [name for name in app if not name.startswith("-")])
+COMMANDS = [name for name in app if not name.startswith("-") and name != "convert"]
+COMMANDS += [f"convert {name}" for name in app["convert"] if not name.startswith("-")]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
 def test_what_help_suggests_exists(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / f"{name}.md"
-    page.write_text(app[name].help.partition("Try:")[2], encoding="utf-8")
+    page = tmp_path / "page.md"
+    page.write_text(inner(app, name.split())[-1].help.partition("Try:")[2], encoding="utf-8")
     assert run_page(page, capsys, do_run=False) > 0
 
 
