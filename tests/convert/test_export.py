@@ -343,3 +343,21 @@ def test_shards_flow_through_one_by_one(tmp_path: Path, monkeypatch: pytest.Monk
     files = sorted({*index["weight_map"].values()})
     assert files == sorted(path.name for path in (tmp_path / "out").glob("*.safetensors")) and len(files) > 4
     assert foretell.load(tmp_path / "out").heads is not None
+
+
+@pytest.mark.parametrize("make", [tiny_glm4_moe, tiny_deepseek_v3, tiny_qwen3_next])
+def test_tensors_have_the_types_that_the_trunks_layers_have(tmp_path: Path, make: Callable[[], Any]) -> None:
+    """Routers and their biases stay in float32 where the family keeps them so."""
+    full = write(make(), tmp_path / "f")
+    half = transformers.AutoModelForCausalLM.from_pretrained(full, dtype=torch.bfloat16)
+    trunk = write(half, tmp_path / "t")
+    export(trunk, adapter(tmp_path / "a", trunk), tmp_path / "out", "native")
+    after = read(tmp_path / "out")
+    last = config_of(trunk)["num_hidden_layers"] - 1
+    layer = {
+        name.split(f"layers.{last}.")[1]: t.dtype
+        for name, t in after.items()
+        if name.startswith(f"model.layers.{last}.")
+    }
+    head = f"model.layers.{last + 1}." if "model.layers.2.enorm.weight" in after else "mtp.layers.0."
+    assert {name: after[head + name].dtype for name in layer} == layer

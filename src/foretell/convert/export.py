@@ -11,19 +11,19 @@ import torch
 
 from foretell.checkpoints.adapter_config import AdapterInfo, read_adapter_config
 from foretell.checkpoints.families import Family, Place, family_named
-from foretell.checkpoints.folds import fold_gain_into_output, is_centred, uncentre
 from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.source import find_source
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import with_plain_heads
+from foretell.convert.conventions import check_conventions
 from foretell.convert.folder import check_target, write_converted
-from foretell.convert.head_layout import HeadTensors, check_conventions
-from foretell.convert.norm_fold import norm_fold
+from foretell.convert.head_layout import HeadTensors
+from foretell.convert.norm_fold import fold_trunk, norm_fold
 from foretell.convert.reload import check_reload
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
-from foretell.convert.skeleton import final_norm, layer_index, skeleton
+from foretell.convert.skeleton import final_norm, layer_index, module_name, skeleton
 from foretell.convert.targets import TARGETS, Target, own_family
 from foretell.errors import AdapterMismatch, CheckpointError, UnsupportedModel, UsageError
 
@@ -60,7 +60,7 @@ def export(
     report = Conversion(f"export --to {to}", str(source.folder), str(Path(target)))
     report.notes += check_conventions(info, family, num_modules, fold_norm)
     config = goal.config(source, num_modules, layer_index(model, info.heads.block_layer))
-    norm_name, norm = final_norm(model)
+    norm_name, _ = final_norm(model)
     config = with_plain_heads(config, family.roots(num_modules, source.num_layers))
     fold = norm_fold(load_trunk(source.folder)) if fold_norm else None
     heads = HeadTensors(info, family, model, num_modules, qkv_bias=goal.qkv_bias, fold=fold)
@@ -70,7 +70,7 @@ def export(
     report.added |= dict.fromkeys(extra, "zeros where the layout has biases and the trunk has none")
     gain = next(source.read([norm_name]))[1]
     if fold_norm:
-        _fold(source, model, plan, config, report, extra)
+        fold_trunk(source, model, plan, config, report, extra)
     borrowed = gain if info.heads.final_norm == "trunk" else None
 
     def added() -> Iterator[tuple[str, torch.Tensor]]:
@@ -151,8 +151,7 @@ def _check_fit(source: StoredModel, info: AdapterInfo, model: Any, goal: Target)
 def _copies(source: StoredModel, model: Any, family: Family, num_modules: int) -> dict[str, str]:
     """Tensors of the trunk that this family's modules repeat: name of the copy -> name of the original."""
     modules = {"embedding": model.get_input_embeddings(), "output": model.get_output_embeddings()}
-    names = {part: next(n for n, m in model.named_modules() if m is module) for part, module in modules.items()}
-    originals = {part: f"{name}.weight" for part, name in names.items()}
+    originals = {part: f"{module_name(model, module)}.weight" for part, module in modules.items()}
     if originals["output"] not in source.headers:  # tied
         originals["output"] = originals["embedding"]
     return {
@@ -161,33 +160,3 @@ def _copies(source: StoredModel, model: Any, family: Family, num_modules: int) -
         for part, original in originals.items()
         if part in family.parts
     }
-
-
-def _fold(
-    source: StoredModel,
-    model: Any,
-    plan: Plan,
-    config: dict[str, Any],
-    report: Conversion,
-    extra: dict[str, torch.Tensor],
-) -> None:
-    """Plan the final norm with gain 1 and an output head that has the gain."""
-    norm_name, norm = final_norm(model)
-    centred = is_centred(norm)
-    weight = next(source.read([norm_name]))[1]
-    gain = uncentre(weight) if centred else weight
-    unit = torch.zeros_like(weight) if centred else torch.ones_like(weight)
-    output = next(name for name, module in model.named_modules() if module is model.get_output_embeddings())
-    embedding = next(name for name, module in model.named_modules() if module is model.get_input_embeddings())
-    changed = {norm_name: lambda _: unit}
-    why = "the final norm's gain is in the output head now"
-    if f"{output}.weight" in source.headers:
-        changed[f"{output}.weight"] = lambda values: fold_gain_into_output(values, gain)
-    else:
-        values = next(source.read([f"{embedding}.weight"]))[1]
-        extra[f"{output}.weight"] = fold_gain_into_output(values, gain)
-        report.added[f"{output}.weight"] = f"output head of its own, untied from the embedding: {why}"
-        config["tie_word_embeddings"] = False
-    plan.changed = changed
-    report.changed |= dict.fromkeys(changed, why)
-    report.notes.append("the trunk's logits are the same but for one rounding of the output head")

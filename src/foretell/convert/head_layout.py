@@ -14,7 +14,7 @@ from foretell.checkpoints.files import read_headers, refuse_not_finite
 from foretell.checkpoints.folds import centre, fold_gain_into_norm, is_centred, swap_halves, take_gain_out, uncentre
 from foretell.checkpoints.head_tensors import as_stored_gain
 from foretell.checkpoints.layer_names import stored_layer
-from foretell.config import HeadsConfig
+from foretell.convert.conventions import concat_of
 from foretell.convert.norm_fold import NormFold
 from foretell.convert.skeleton import final_norm, layer_index
 from foretell.errors import CheckpointError
@@ -49,6 +49,7 @@ class HeadTensors:
         centred = is_centred(final_norm(self.model)[1])
         index = layer_index(self.model, self.info.heads.block_layer)
         places = self._places(index)
+        parameters = {name for name, _ in self.model.get_decoder().layers[index].named_parameters()}
         with safe_open(self.info.folder / TENSOR_FILE, framework="pt") as file:
             for name, place in places.items():
                 values = file.get_tensor(name)
@@ -57,7 +58,8 @@ class HeadTensors:
                     there = Place(place.module, place.part, rest)
                     stored = self.family.stored(there, self.num_layers)
                     self.renamed[name] = stored
-                    yield stored, self._folded(there, part, centred).to(dtype if part.is_floating_point() else None)
+                    folded = self._folded(there, part, centred)
+                    yield stored, folded.to(dtype) if place.part != "layer" or place.rest in parameters else folded
                     if self.qkv_bias and rest.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
                         bias = name.removesuffix("weight") + "bias"
                         if bias not in places:
@@ -119,65 +121,3 @@ class HeadTensors:
     def _note(self, what: str) -> None:
         if what not in self.folds:
             self.folds.append(what)
-
-
-def concat_of(family: Family) -> str:
-    """Which half comes first in this family."""
-    return str(family.conventions.get("concat", HeadsConfig().concat))
-
-
-def check_conventions(info: AdapterInfo, family: Family, num_modules: int, folds: bool) -> list[str]:
-    """Raise CheckpointError where these heads compute what the layout cannot say; notes for what it says otherwise.
-
-    ``folds``: the trunk's final norm will have gain 1, which makes the state before it do for the one after it.
-    """
-    heads, wanted = info.heads, HeadsConfig(**{"num_depths": 1} | dict(family.conventions))
-    if heads.kind != "sequential" or heads.own_output:
-        what = "output matrices of their own" if heads.kind == "sequential" else f"kind {heads.kind}"
-        raise CheckpointError(
-            f"{info.folder}: heads of {what}; {family.name} holds sequential heads that share the trunk's output head"
-        )
-    if ("norm" in family.parts) != (heads.final_norm != "none"):
-        has = {"none": "no final norm"}.get(heads.final_norm, "a final norm")
-        raise CheckpointError(f"{info.folder}: these heads have {has}, which the {family.name} layout cannot say")
-    if family.max_modules and num_modules > family.max_modules:
-        raise CheckpointError(
-            f"{info.folder}: {num_modules} distinct modules, of which the engines serve {family.max_modules} in the "
-            f"{family.name} layout; to export the first alone, give --modules {family.max_modules}"
-        )
-    if folds and heads.hidden_source != "post":
-        raise CheckpointError(
-            f"{info.folder}: these heads read the trunk's state before its final norm, and folding that norm is for "
-            "those that read the one after it; leave --fold-norm out"
-        )
-    if heads.hidden_source != wanted.hidden_source and not folds:
-        where = {"pre": "before", "post": "after"}
-        way = 'train heads with hidden_source = "post"'
-        if wanted.hidden_source == "pre":
-            way = "export them with --fold-norm, or make others with: foretell convert fold-norm"
-        raise CheckpointError(
-            f"{info.folder}: these heads read the trunk's state {where[heads.hidden_source]} its final norm, and "
-            f"the {family.name} layout means the one {where[wanted.hidden_source]} it; {way} (docs/guides/engines.md)"
-        )
-    if heads.feedback != wanted.feedback and (num_modules > 1 or heads.num_depths > 1):
-        raise CheckpointError(
-            f"{info.folder}: these heads hand on their {heads.feedback} state, and the {family.name} layout means the "
-            f'{wanted.feedback} one; train heads with feedback = "{wanted.feedback}"'
-        )
-    return _notes(info, num_modules, wanted)
-
-
-def _notes(info: AdapterInfo, num_modules: int, wanted: HeadsConfig) -> list[str]:
-    heads = info.heads
-    notes = []
-    if num_modules < heads.num_modules:
-        notes.append(f"modules {num_modules + 1} to {heads.num_modules} of the adapter were left behind, as asked")
-    if heads.draft_vocab_size:
-        notes.append(
-            f"the draft vocabulary of {heads.draft_vocab_size:,} tokens was left behind: engines draft from all tokens"
-        )
-    if heads.zero_first != wanted.zero_first:
-        notes.append("engines count the embedding beside a text's first state as zeros; it touches one key alone")
-    if heads.max_positions:
-        notes.append(f"the heads' own window of {heads.max_positions} tokens was left behind: engines know none")
-    return notes

@@ -5,11 +5,16 @@ from __future__ import annotations
 import argparse
 import inspect
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import nn
 
-from foretell.checkpoints.folds import is_centred, uncentre
+from foretell.checkpoints.folds import fold_gain_into_output, is_centred, uncentre
+from foretell.checkpoints.stored import StoredModel
+from foretell.convert.report import Conversion
+from foretell.convert.shards import Plan
+from foretell.convert.skeleton import final_norm, module_name
 from foretell.errors import CheckpointError
 from foretell.models.trunk import Trunk
 
@@ -52,3 +57,34 @@ def gain(norm: nn.Module) -> torch.Tensor:
     """What a norm multiplies by, (D,) in float32, whether it stores that or an offset from 1."""
     weight = next(norm.parameters()).detach().float()
     return uncentre(weight) if is_centred(norm) else weight
+
+
+def fold_trunk(
+    source: StoredModel,
+    model: Any,
+    plan: Plan,
+    config: dict[str, Any],
+    report: Conversion,
+    added: dict[str, torch.Tensor],
+) -> None:
+    """Plan the trunk of ``source`` with gain 1 in its final norm, and an output head that has the gain.
+
+    ``model``: the trunk without values. A tied output head becomes one of its own, among ``added``.
+    """
+    norm_name, norm = final_norm(model)
+    centred = is_centred(norm)
+    weight = next(source.read([norm_name]))[1]
+    gain_D = uncentre(weight) if centred else weight
+    unit = torch.zeros_like(weight) if centred else torch.ones_like(weight)
+    output = f"{module_name(model, model.get_output_embeddings())}.weight"
+    plan.changed = {norm_name: lambda _: unit}
+    why = "the final norm's gain is in the output head now"
+    if output in source.headers:
+        plan.changed[output] = lambda values: fold_gain_into_output(values, gain_D)
+    else:
+        embedding = f"{module_name(model, model.get_input_embeddings())}.weight"
+        added[output] = fold_gain_into_output(next(source.read([embedding]))[1], gain_D)
+        report.added[output] = f"output head of its own, untied from the embedding: {why}"
+        config["tie_word_embeddings"] = False
+    report.changed |= dict.fromkeys(plan.changed, why)
+    report.notes.append("the trunk's logits are the same but for one rounding of the output head")

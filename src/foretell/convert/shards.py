@@ -28,7 +28,7 @@ class Plan:
     """What becomes of a source's tensors: those in neither are kept. ``added`` is read lazily, once."""
 
     dropped: Mapping[str, str] = field(default_factory=dict)
-    changed: Mapping[str, Change] = field(default_factory=dict)
+    changed: dict[str, Change] = field(default_factory=dict)
     added: Iterable[tuple[str, torch.Tensor]] = ()
 
 

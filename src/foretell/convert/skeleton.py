@@ -38,5 +38,9 @@ def final_norm(model: Any) -> tuple[str, Any]:
     """Name of the final norm's gain, and the module."""
     decoder = model.get_decoder()
     norm = getattr(decoder, final_norm_name(decoder))
-    name = next(name for name, module in model.named_modules() if module is norm)
-    return f"{name}.weight", norm
+    return f"{module_name(model, norm)}.weight", norm
+
+
+def module_name(model: Any, wanted: Any) -> str:
+    """The name of a module within ``model``."""
+    return next(name for name, module in model.named_modules() if module is wanted)

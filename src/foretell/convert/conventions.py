@@ -1,0 +1,70 @@
+"""Whether a layout says what an adapter's heads compute."""
+
+from __future__ import annotations
+
+from foretell.checkpoints.adapter_config import AdapterInfo
+from foretell.checkpoints.families import Family
+from foretell.config import HeadsConfig
+from foretell.errors import CheckpointError
+
+
+def concat_of(family: Family) -> str:
+    """Which half comes first in this family."""
+    return str(family.conventions.get("concat", HeadsConfig().concat))
+
+
+def check_conventions(info: AdapterInfo, family: Family, num_modules: int, folds: bool) -> list[str]:
+    """Raise CheckpointError where these heads compute what the layout cannot say; notes for what it says otherwise.
+
+    ``folds``: the trunk's final norm will have gain 1, which makes the state before it do for the one after it.
+    """
+    heads, wanted = info.heads, HeadsConfig(**{"num_depths": 1} | dict(family.conventions))
+    if heads.kind != "sequential" or heads.own_output:
+        what = "output matrices of their own" if heads.kind == "sequential" else f"kind {heads.kind}"
+        raise CheckpointError(
+            f"{info.folder}: heads of {what}; {family.name} holds sequential heads that share the trunk's output head"
+        )
+    if ("norm" in family.parts) != (heads.final_norm != "none"):
+        has = {"none": "no final norm"}.get(heads.final_norm, "a final norm")
+        raise CheckpointError(f"{info.folder}: these heads have {has}, which the {family.name} layout cannot say")
+    if family.max_modules and num_modules > family.max_modules:
+        raise CheckpointError(
+            f"{info.folder}: {num_modules} distinct modules, of which the engines serve {family.max_modules} in the "
+            f"{family.name} layout; to export the first alone, give --modules {family.max_modules}"
+        )
+    if folds and heads.hidden_source != "post":
+        raise CheckpointError(
+            f"{info.folder}: these heads read the trunk's state before its final norm, and folding that norm is for "
+            "those that read the one after it; leave --fold-norm out"
+        )
+    if heads.hidden_source != wanted.hidden_source and not folds:
+        where = {"pre": "before", "post": "after"}
+        way = 'train heads with hidden_source = "post"'
+        if wanted.hidden_source == "pre":
+            way = "export them with --fold-norm, or make others with: foretell convert fold-norm"
+        raise CheckpointError(
+            f"{info.folder}: these heads read the trunk's state {where[heads.hidden_source]} its final norm, and "
+            f"the {family.name} layout means the one {where[wanted.hidden_source]} it; {way} (docs/guides/engines.md)"
+        )
+    if heads.feedback != wanted.feedback and (num_modules > 1 or heads.num_depths > 1):
+        raise CheckpointError(
+            f"{info.folder}: these heads hand on their {heads.feedback} state, and the {family.name} layout means the "
+            f'{wanted.feedback} one; train heads with feedback = "{wanted.feedback}"'
+        )
+    return _notes(info, num_modules, wanted)
+
+
+def _notes(info: AdapterInfo, num_modules: int, wanted: HeadsConfig) -> list[str]:
+    heads = info.heads
+    notes = []
+    if num_modules < heads.num_modules:
+        notes.append(f"modules {num_modules + 1} to {heads.num_modules} of the adapter were left behind, as asked")
+    if heads.draft_vocab_size:
+        notes.append(
+            f"the draft vocabulary of {heads.draft_vocab_size:,} tokens was left behind: engines draft from all tokens"
+        )
+    if heads.zero_first != wanted.zero_first:
+        notes.append("engines count the embedding beside a text's first state as zeros; it touches one key alone")
+    if heads.max_positions:
+        notes.append(f"the heads' own window of {heads.max_positions} tokens was left behind: engines know none")
+    return notes
