@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
@@ -19,6 +20,9 @@ from foretell.errors import CheckpointError
 
 if TYPE_CHECKING:
     import torch
+
+FLOATS = ("F32", "BF16", "F16", "F64")
+"""Types of plain numbers, as safetensors names them."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +94,17 @@ class StoredModel:
             return 0
         return len(stored_modules(self.family, self.head_names, self.num_layers)[0])
 
+    def layer_types(self, index: int) -> dict[str, torch.dtype]:
+        """Torch types of the trunk's layer ``index`` by their names within it, those of plain numbers."""
+        where = re.compile(rf".*?layers\.{index}\.(.+)")
+        found = {match[1]: name for name in self.headers if (match := where.fullmatch(name))}
+        return {rest: self.dtype(name) for rest, name in found.items() if self.headers[name].dtype in FLOATS}
+
     def dtype(self, name: str) -> torch.dtype:
         """The torch type of a stored tensor. Raises CheckpointError for a type that torch has no name for here."""
         import torch
 
-        types = {"F32": torch.float32, "BF16": torch.bfloat16, "F16": torch.float16, "F64": torch.float64}
+        types = dict(zip(FLOATS, (torch.float32, torch.bfloat16, torch.float16, torch.float64), strict=True))
         if (stored := self.headers[name].dtype) not in types:
             raise CheckpointError(
                 f"{self.folder}: {name} is stored as {stored}; heads are stored beside one of {', '.join(types)}"

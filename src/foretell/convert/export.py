@@ -59,7 +59,8 @@ def export(
     family = family_named(goal.family) if goal.family else own_family(source)
     report = Conversion(f"export --to {to}", str(source.folder), str(Path(target)))
     report.notes += check_conventions(info, family, num_modules, fold_norm)
-    config = goal.config(source, num_modules, layer_index(model, info.heads.block_layer))
+    index = layer_index(model, info.heads.block_layer)
+    config = goal.config(source, num_modules, index)
     norm_name, _ = final_norm(model)
     config = with_plain_heads(config, family.roots(num_modules, source.num_layers))
     fold = norm_fold(load_trunk(source.folder)) if fold_norm else None
@@ -75,7 +76,7 @@ def export(
 
     def added() -> Iterator[tuple[str, torch.Tensor]]:
         yield from extra.items()
-        for name, tensor in heads.tensors(dtype, borrowed):
+        for name, tensor in heads.tensors(dtype, source.layer_types(index), borrowed):
             report.added[name] = f"heads of {info.folder.name}"
             yield name, tensor
         for name, original in copies.items():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -44,12 +44,16 @@ class HeadTensors:
         self.renamed: dict[str, str] = {}
         self.folds: list[str] = []
 
-    def tensors(self, dtype: torch.dtype, trunk_gain_D: torch.Tensor | None) -> Iterator[tuple[str, torch.Tensor]]:
-        """Stored name and values, in ``dtype``; ``trunk_gain_D``: the final norm of heads that use the trunk's."""
+    def tensors(
+        self, dtype: torch.dtype, types: Mapping[str, torch.dtype], trunk_gain_D: torch.Tensor | None
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Stored name and values, in ``dtype``, or in that of the same tensor in a layer of the trunk (``types``).
+
+        ``trunk_gain_D``: the final norm of heads that use the trunk's.
+        """
         centred = is_centred(final_norm(self.model)[1])
         index = layer_index(self.model, self.info.heads.block_layer)
         places = self._places(index)
-        parameters = {name for name, _ in self.model.get_decoder().layers[index].named_parameters()}
         with safe_open(self.info.folder / TENSOR_FILE, framework="pt") as file:
             for name, place in places.items():
                 values = file.get_tensor(name)
@@ -59,7 +63,7 @@ class HeadTensors:
                     stored = self.family.stored(there, self.num_layers)
                     self.renamed[name] = stored
                     folded = self._folded(there, part, centred)
-                    yield stored, folded.to(dtype) if place.part != "layer" or place.rest in parameters else folded
+                    yield stored, folded.to(types.get(rest, dtype) if place.part == "layer" else dtype)
                     if self.qkv_bias and rest.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
                         bias = name.removesuffix("weight") + "bias"
                         if bias not in places:
