@@ -99,6 +99,11 @@ def recurrent_kind(model: Any) -> RecurrentKind | None:
     )
 
 
+def can_be_decoded(model: Any) -> bool:
+    """True where rejected drafts can be undone in ``model``, or it keeps nothing that has to be."""
+    return not carries_state(model) or model.config.get_text_config().model_type in FAMILIES
+
+
 def _recurrent_layers(model: Any) -> list[str]:
     kinds = set(getattr(model.config.get_text_config(), "layer_types", None) or ())
     return sorted(kind for kind in kinds if any(word in kind for word in _RECURRENT_WORDS))

@@ -9,6 +9,7 @@ from transformers.integrations import is_tensorboard_available
 from foretell.checkpoints.adapter_config import is_adapter, read_adapter_config
 from foretell.checkpoints.native import claimed_heads
 from foretell.checkpoints.native_heads import why_not_native
+from foretell.models.recurrent_support import can_be_decoded
 from foretell.models.trunk import Trunk
 from foretell.training.recipe import NATIVE, Recipe
 
@@ -29,7 +30,7 @@ def notes(recipe: Recipe, trunk: Trunk) -> Iterator[str]:
         and read_adapter_config(recipe.init_from).trunk.fingerprint != trunk.fingerprint()
     ):
         yield f"the heads in {recipe.init_from} were trained against another trunk; they are trained for this one now"
-    if joint and trunk.is_recurrent:
+    if joint and trunk.is_recurrent and not can_be_decoded(trunk.model):
         yield "this family trains, but cannot be decoded here yet: foretell load and generate will refuse the result"
     if joint and any(
         getattr(trunk.config, name, None) for name in ("num_local_experts", "num_experts", "n_routed_experts")
