@@ -340,9 +340,14 @@ def family_named(name: str) -> Family:
     return next(family for family in FAMILIES if family.name == name)
 
 
+def _architectures(config: Mapping[str, Any]) -> list[str]:
+    listed = config.get("architectures")
+    return [name for name in listed if isinstance(name, str)] if isinstance(listed, list) else []
+
+
 def family_of_architecture(config: Mapping[str, Any]) -> Family | None:
     """The family whose models have the architecture that ``config`` names, whether there are heads or not."""
-    names = [str(value) for value in config.get("architectures") or []]
+    names = _architectures(config)
     return next((family for family in FAMILIES if any(re.fullmatch(family.architectures, n) for n in names)), None)
 
 
@@ -353,7 +358,7 @@ def detect_family(config: Mapping[str, Any], names: Iterable[str], num_layers: i
     only the place of a layer or a norm speaks for a family that has more: it may be anybody's under a wrong prefix.
     """
     names = list(names)
-    architectures = [str(value) for value in config.get("architectures") or []]
+    architectures = _architectures(config)
 
     def parts_found(family: Family) -> set[str]:
         return {place.part for name in names if (place := family.place(name, num_layers))}

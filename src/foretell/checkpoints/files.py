@@ -64,12 +64,6 @@ def read_headers(path: Path) -> dict[str, TensorHeader]:
         ) from error
 
 
-def read_metadata(path: Path) -> dict[str, str]:
-    """The notes in a safetensors file's header; some quantised formats keep theirs in it."""
-    with safe_open(path, framework="numpy") as file:
-        return dict(file.metadata() or {})
-
-
 def refuse_not_finite(what: str, tensors: dict[str, Any], consequence: str) -> None:
     """Raise CheckpointError naming the floating-point tensors that hold NaN or infinity."""
     wrong = [name for name, tensor in tensors.items() if tensor.is_floating_point() and not tensor.isfinite().all()]

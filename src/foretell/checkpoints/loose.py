@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -38,13 +39,13 @@ class LooseHeads(StoredModel):
         """See StoredModel."""
         return self.trunk_layers
 
-    @property
+    @cached_property
     def head_names(self) -> list[str]:
         """See StoredModel; every tensor of a family's is a head's."""
         family = self.family
         return [name for name in self.headers if family is None or family.place(name, self.trunk_layers)]
 
-    @property
+    @cached_property
     def family(self) -> Family | None:
         """See StoredModel."""
         return detect_family(self.config, self.headers, self.trunk_layers)

@@ -156,8 +156,13 @@ def _check_names(trunk: Trunk, stored: StoredModel, family: Family, heads: Heads
             if stored.headers[found[place]].shape != tuple(wanted[place])
         ],
     }
-    for index in range(heads.config.num_modules, modules):
-        problems["missing"].append(f"all of module {index + 1}, which the config announces")
+    if modules > heads.config.num_modules:
+        last = (
+            f"s {heads.config.num_modules + 1} to {modules}"
+            if modules > heads.config.num_modules + 1
+            else f" {modules}"
+        )
+        problems["missing"].append(f"all of module{last}, which the config announces")
     if any(problems.values()):
         lists = "; ".join(f"{len(names)} {kind}: {', '.join(names)}" for kind, names in problems.items() if names)
         raise CheckpointError(

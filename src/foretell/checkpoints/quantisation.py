@@ -17,7 +17,7 @@ _ON_LOAD = ("bitsandbytes", "torchao", "quanto", "hqq", "eetq", "fbgemm_fp8")
 """Methods that also quantise plain weights when they are loaded."""
 _BITS = ("bits", "w_bit", "num_bits", "weight_bits", "wbits")
 _BITS_BY_NAME = {"fp8": 8, "float8": 8, "int8": 8, "nvfp4": 4, "mxfp4": 4, "fp4": 4, "int4": 4, "w4a16": 4, "w8a8": 8}
-_SMALL_TYPES = ("F8", "I8", "U8", "F6", "F4")
+_SMALL_TYPES = ("F8_", "I8", "U8", "F6_", "F4")
 _PACKED = ("qweight", "weight_packed", "weight_qdata", "_weight_qdata")
 _SCALES = ("weight_scale_inv", "weight_scale", "weight_scale_2", "SCB", "scales", "weight.absmax")
 _LAYER = re.compile(r"(?:.*\.)?layers\.\d+\.(?P<rest>.+)")

@@ -94,6 +94,20 @@ class StoredModel:
             return 0
         return len(stored_modules(self.family, self.head_names, self.num_layers)[0])
 
+    def find(self, name: str) -> str:
+        """The name under which a tensor of the language model is stored: a model with images nests it deeper.
+
+        Raises CheckpointError where none, or several, could be meant.
+        """
+        if name in self.headers:
+            return name
+        ending = "." + name.removeprefix("model.")
+        heads = set(self.head_names)
+        found = [other for other in self.headers if f".{other}".endswith(ending) and other not in heads]
+        if len(found) != 1:
+            raise CheckpointError(f"{self.folder}: no tensor {name} in its files; its names are not those of its class")
+        return found[0]
+
     def layer_types(self, index: int) -> dict[str, torch.dtype]:
         """Torch types of the trunk's layer ``index`` by their names within it, those of plain numbers."""
         where = re.compile(rf".*?layers\.{index}\.(.+)")

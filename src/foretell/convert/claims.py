@@ -41,6 +41,8 @@ def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dic
     for source, target in ((original, changed), (nested, changed.get("text_config"))):
         if isinstance(source, Mapping):
             target = target if isinstance(target, dict) else changed
+            if target is changed and nested is None and isinstance(changed.get("text_config"), dict):
+                target = changed["text_config"]
             target |= {key: source[key] for key in (*CLAIMS, *LISTS) if key in source}
             for key in _PER_LAYER:
                 theirs, own = source.get(key), target.get(key)
@@ -55,7 +57,7 @@ def with_plain_heads(config: Mapping[str, Any], modules: list[str]) -> dict[str,
     As it is where the trunk is not quantised.
     """
     said = quantisation_of(config)
-    if said is None:
+    if said is None or not modules:
         return dict(config)
     changed = copy.deepcopy(dict(config))
     for part in _parts(changed):
@@ -68,14 +70,22 @@ def with_plain_heads(config: Mapping[str, Any], modules: list[str]) -> dict[str,
 
 def _plain_class(config: dict[str, Any]) -> dict[str, Any]:
     """Undo what an export did to the trunk's class: it had to name one that knows of the heads."""
-    names = [str(name) for name in config.get("architectures") or []]
+    listed = config.get("architectures")
+    names = [str(name) for name in listed] if isinstance(listed, list) else []
     if config.get("model_type") == "qwen2" and names == ["MiMoForCausalLM"]:
         return config | {"architectures": ["Qwen2ForCausalLM"]}
-    if MODELING_FILE.removesuffix(".py") in str(config.get("auto_map")):
+    if is_remote(config):
         return {key: value for key, value in config.items() if key != "auto_map"} | {
             "architectures": [name.removeprefix(CLASS_PREFIX) for name in names]
         }
     return config
+
+
+def is_remote(config: Mapping[str, Any]) -> bool:
+    """True for an export in the deepseek-style layout, whose class is in a file of ours."""
+    auto_map = config.get("auto_map")
+    classes = list(auto_map.values()) if isinstance(auto_map, Mapping) else []
+    return any(str(name).startswith(f"{MODELING_FILE.removesuffix('.py')}.") for name in classes)
 
 
 def _parts(config: dict[str, Any]) -> Iterator[dict[str, Any]]:

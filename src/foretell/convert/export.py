@@ -52,16 +52,23 @@ def export(
         raise UsageError(f"to {to!r} is not allowed; give {', '.join(TARGETS)}")
     goal, info = TARGETS[to], read_adapter_config(adapter)
     source = StoredModel.open(_folder(trunk, on_progress))
-    check_target(target, [source.folder, info.folder], overwrite)
+    target = check_target(target, [source.folder, info.folder], overwrite)
     num_modules = _num_modules(info, num_modules)
     model = skeleton(source.folder)
     _check_fit(source, info, model, goal)
     family = family_named(goal.family) if goal.family else own_family(source)
+    if any("{n}" in prefix for prefix in family.parts.values()) and not any(
+        name.startswith("model.layers.") for name in source.headers
+    ):
+        raise UnsupportedModel(
+            f"{source.folder}: the {family.name} layout puts heads behind model.layers, and this model's layers have "
+            "another prefix"
+        )
     report = Conversion(f"export --to {to}", str(source.folder), str(Path(target)))
     report.notes += check_conventions(info, family, num_modules, fold_norm)
     index = layer_index(model, info.heads.block_layer)
     config = goal.config(source, num_modules, index)
-    norm_name, _ = final_norm(model)
+    norm_name = source.find(final_norm(model)[0])
     config = with_plain_heads(config, family.roots(num_modules, source.num_layers))
     fold = norm_fold(load_trunk(source.folder)) if fold_norm else None
     heads = HeadTensors(info, family, model, num_modules, qkv_bias=goal.qkv_bias, fold=fold)
@@ -103,6 +110,7 @@ def export(
         added_bytes=2 * size,
         texts=goal.texts(source, num_modules),
         check=check,
+        overwrite=overwrite,
         on_progress=on_progress,
     )
     return report
@@ -155,6 +163,7 @@ def _copies(source: StoredModel, model: Any, family: Family, num_modules: int) -
     originals = {part: f"{module_name(model, module)}.weight" for part, module in modules.items()}
     if originals["output"] not in source.headers:  # tied
         originals["output"] = originals["embedding"]
+    originals = {part: source.find(name) for part, name in originals.items()}
     return {
         family.stored(Place(k, part, "weight"), source.num_layers): original
         for k in range(num_modules)

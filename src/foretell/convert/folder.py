@@ -26,17 +26,19 @@ _TEMPLATES = "additional_chat_templates"
 _SPARE_BYTES = 10**8
 
 
-def check_target(folder: str | PathLike[str], sources: list[Path], overwrite: bool) -> None:
-    """Raise CheckpointError where a conversion cannot be written to ``folder``: asked before any work."""
-    target = Path(folder).expanduser()
+def check_target(folder: str | PathLike[str], sources: list[Path], overwrite: bool) -> Path:
+    """The folder that ``folder`` means, links followed; raises CheckpointError where nothing may be written to it."""
+    target = Path(folder).expanduser().resolve()
     for source in sources:
-        if target.resolve() == source.resolve() or source.resolve() in target.resolve().parents:
+        if target == source.resolve() or source.resolve() in target.parents:
             raise CheckpointError(f"{target}: is the source {source}, or lies in it; give another folder")
-        if target.resolve() in source.resolve().parents:
+        if target in source.resolve().parents:
             raise CheckpointError(f"{target}: the source {source} lies in it; give another folder")
     record = target / RECORD_FILE
-    ours = {RECORD_FILE, *(read_json(record).get("files") or [])} if record.is_file() else set()
+    listed = read_json(record).get("files") if record.is_file() else None
+    ours = {RECORD_FILE, *(name for name in listed if isinstance(name, str))} if isinstance(listed, list) else set()
     check_folder(target, "a model", ours.__contains__, overwrite)
+    return target
 
 
 def write_converted(
@@ -49,6 +51,7 @@ def write_converted(
     added_bytes: int = 0,
     texts: Mapping[str, str] | None = None,
     check: Callable[[Path], None] | None = None,
+    overwrite: bool = False,
     on_progress: Progress | None = None,
 ) -> None:
     """Write ``config``, the weights of ``plan``, the source's other files and ``texts``; fill in ``report``.
@@ -56,13 +59,13 @@ def write_converted(
     What was written is read back, and handed to ``check``, before the folder appears. Raises CheckpointError, and
     leaves nothing then.
     """
-    folder = Path(target).expanduser()
+    folder = check_target(target, [source.folder], overwrite)
     _check_room(source, folder, added_bytes)
     report.kept = [name for name in source.headers if name not in plan.dropped and name not in plan.changed]
     report.dropped |= plan.dropped
     with written_whole(folder) as fresh:
         (fresh / "config.json").write_text(json.dumps(config, indent=2) + "\n", encoding="utf-8")
-        _copy_others(source.folder, fresh, report)
+        _copy_others(source, fresh, report)
         for name, text in (texts or {}).items():
             (fresh / name).write_text(text, encoding="utf-8")
         write_shards(source, plan, fresh, on_progress)
@@ -75,13 +78,14 @@ def write_converted(
             check(fresh)
         report.files = sorted({path.name for path in fresh.iterdir()} | {RECORD_FILE})
         (fresh / RECORD_FILE).write_text(json.dumps(report.as_dict(), indent=2) + "\n", encoding="utf-8")
+        check_target(folder, [source.folder], overwrite)  # hours may have passed
 
 
-def _copy_others(source: Path, fresh: Path, report: Conversion) -> None:
+def _copy_others(source: StoredModel, fresh: Path, report: Conversion) -> None:
     """Tokenizer, templates, licence and the like; weights in other formats are left out, with a note."""
     left = []
-    for path in sorted(source.iterdir()):
-        if path.name in _REPLACED or path.suffix == ".safetensors" or path.name.startswith("."):
+    for path in sorted(source.folder.iterdir()):
+        if path.name in _REPLACED or path in source.files or path.name.startswith("."):
             continue
         if path.is_dir() and path.name == _TEMPLATES:
             shutil.copytree(path, fresh / path.name)
@@ -90,7 +94,7 @@ def _copy_others(source: Path, fresh: Path, report: Conversion) -> None:
         else:
             left.append(path.name)
     if left:
-        report.notes.append(f"not copied from {source.name}: {', '.join(left)}")
+        report.notes.append(f"not copied from {source.folder.name}: {', '.join(left)}")
 
 
 def _check_room(source: StoredModel, target: Path, added_bytes: int) -> None:

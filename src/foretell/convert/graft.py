@@ -8,15 +8,29 @@ from pathlib import Path
 
 import torch
 
-from foretell.checkpoints.stored import StoredModel
-from foretell.convert.claims import MODELING_FILE, with_heads_of
+from foretell.checkpoints.files import refuse_not_finite
+from foretell.checkpoints.quantisation import Quantisation, quantisation_of
+from foretell.checkpoints.stored import FLOATS, StoredModel
+from foretell.convert.claims import is_remote, with_heads_of, with_plain_heads
 from foretell.convert.folder import check_target, write_converted
+from foretell.convert.reload import check_loads
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
-from foretell.convert.targets import remote_code
+from foretell.convert.targets import remote_class, remote_code
 from foretell.errors import CheckpointError
 
 _SAME = ("model_type", "hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
+_SIZES = (
+    *(
+        "num_key_value_heads",
+        "head_dim",
+        "moe_intermediate_size",
+        "n_routed_experts",
+        "num_experts",
+        "num_local_experts",
+    ),
+    *("q_lora_rank", "kv_lora_rank", "v_head_dim"),
+)
 _EMBEDDINGS = ("embed_tokens.weight", "word_embeddings.weight", "embedding.weight")
 _OUTPUTS = ("lm_head.weight", "output.weight")
 HEADS, COPY = "heads of the original", "copy of the tuned trunk's own, as the original had one of its"
@@ -27,16 +41,18 @@ def graft(
     original: str | PathLike[str],
     target: str | PathLike[str],
     *,
+    reload: bool = True,
     overwrite: bool = False,
     on_progress: Progress | None = None,
 ) -> Conversion:
     """Write ``model`` with the native heads of ``original`` to ``target``; every other bit is the model's.
 
-    Where the original's heads repeat its embedding or output head, the result repeats the model's. Raises
+    Where the original's heads repeat its embedding or output head, the result repeats the model's. ``reload``: load the
+    result with its heads, where memory allows. Raises
     CheckpointError where the two do not fit together, and where ``model`` has heads already.
     """
     source, donor = StoredModel.open(model), StoredModel.open(original)
-    check_target(target, [source.folder, donor.folder], overwrite)
+    target = check_target(target, [source.folder, donor.folder], overwrite)
     _check_fit(source, donor)
     copies = _copies(source, donor)
     report = Conversion("graft", str(source.folder), str(Path(target)))
@@ -47,16 +63,34 @@ def graft(
     )
 
     def added() -> Iterator[tuple[str, torch.Tensor]]:
-        yield from donor.read([name for name in donor.head_names if name not in copies])
+        for name, tensor in donor.read([name for name in donor.head_names if name not in copies]):
+            refuse_not_finite(str(donor.folder), {name: tensor}, "Nothing was written.")
+            yield name, tensor
         for name, own in copies.items():
             yield name, next(source.read([own]))[1]
 
     size = sum(donor.headers[name].num_bytes for name in donor.head_names)
     plan, config, texts = Plan(added=added()), with_heads_of(source.config, donor.config), {}
-    if MODELING_FILE.removesuffix(".py") in str(donor.config.get("auto_map")):  # an export in the deepseek-style layout
-        config |= {key: donor.config[key] for key in ("architectures", "auto_map")}
+    if is_remote(donor.config):
+        config |= remote_class(source)
         texts = remote_code(source, donor.num_modules)
-    write_converted(source, target, plan, config, report, added_bytes=size, texts=texts, on_progress=on_progress)
+    config = with_plain_heads(config, _plain_roots(source, donor))
+
+    def check(folder: Path) -> None:
+        report.checks.append(check_loads(source, folder, with_heads=True) if reload else "not loaded, as asked")
+
+    write_converted(
+        source,
+        target,
+        plan,
+        config,
+        report,
+        added_bytes=size,
+        texts=texts,
+        check=check,
+        overwrite=overwrite,
+        on_progress=on_progress,
+    )
     return report
 
 
@@ -73,18 +107,52 @@ def _check_fit(source: StoredModel, donor: StoredModel) -> None:
     wrong = [f"{key} {theirs.get(key)!r} (here {ours.get(key)!r})" for key in _SAME if ours.get(key) != theirs.get(key)]
     if wrong:
         raise CheckpointError(f"{donor.folder}: its heads do not fit {source.folder}: {', '.join(wrong)}")
-    quantised = [json_method(model) for model in (donor, source)]
-    if quantised[0] != quantised[1]:
+    theirs_said, said = (quantisation_of(model.config) for model in (donor, source))
+    if _setting(theirs_said) != _setting(said):
         raise CheckpointError(
-            f"{donor.folder}: quantised as {quantised[0]}, {source.folder} as {quantised[1]}; heads and trunk would be "
-            "read with one setting: give an original that is stored as the trunk is"
+            f"{donor.folder}: quantised as {_setting(theirs_said)}, {source.folder} as {_setting(said)}; heads and "
+            "trunk would be read with one setting: give an original that is stored as the trunk is"
         )
+    _check_whole(source, donor)
 
 
-def json_method(model: StoredModel) -> str:
-    """How a checkpoint is quantised by its config, "not at all" where it says nothing."""
-    values = model.config.get("quantization_config") or model.text_config.get("quantization_config")
-    return str(values.get("quant_method", "unknown")) if isinstance(values, dict) else "not at all"
+def _setting(said: Quantisation | None) -> str:
+    """Method and bits in words."""
+    return "not at all" if said is None else f"{said.method} {said.bits or ''}".rstrip()
+
+
+def _check_whole(source: StoredModel, donor: StoredModel) -> None:
+    """Every part of every module must be there, and its layer be one that the tuned trunk has too."""
+    family, count = donor.family, donor.num_layers
+    if family is None:
+        return
+    places = [place for name in donor.head_names if (place := family.place(name, count))]
+    fused = {part for part in family.parts if part not in ("layer", "embedding", "output")}
+    lacking = [
+        f"{part} of module {module + 1}"
+        for module in range(donor.num_modules)
+        for part in sorted(fused - {place.part for place in places if place.module == module})
+        if "{k}" in family.parts[part] or "{n}" in family.parts[part] or module == 0
+    ]
+    if family.name == "nemotron_h":  # its module is several layers, and these parts are in one of them each
+        lacking = []
+    if donor.claim.num_layers > donor.num_modules:
+        lacking.append(f"{donor.claim.num_layers} modules announced, {donor.num_modules} found")
+    if lacking:
+        raise CheckpointError(f"{donor.folder}: its heads are not whole: {', '.join(lacking)}; give a whole original")
+    sizes = {key: (donor.text_config.get(key), source.text_config.get(key)) for key in _SIZES}
+    wrong = [f"{key} {theirs!r} (here {ours!r})" for key, (theirs, ours) in sizes.items() if theirs != ours]
+    if wrong:
+        raise CheckpointError(f"{donor.folder}: its heads do not fit {source.folder}: {', '.join(wrong)}")
+
+
+def _plain_roots(source: StoredModel, donor: StoredModel) -> list[str]:
+    """The heads' modules, where they are stored as plain numbers beside a quantised trunk."""
+    said = quantisation_of(source.config)
+    if said is None or donor.family is None:
+        return []
+    small = [name for name in donor.head_names if donor.headers[name].dtype not in FLOATS or "scale" in name]
+    return [] if small else donor.family.roots(donor.num_modules, donor.num_layers)
 
 
 def _copies(source: StoredModel, donor: StoredModel) -> dict[str, str]:

@@ -13,11 +13,11 @@ from foretell.checkpoints.families import Family, Place, family_named
 from foretell.checkpoints.files import read_headers, refuse_not_finite
 from foretell.checkpoints.folds import centre, fold_gain_into_norm, is_centred, swap_halves, take_gain_out, uncentre
 from foretell.checkpoints.head_tensors import as_stored_gain
-from foretell.checkpoints.layer_names import stored_layer
+from foretell.checkpoints.layer_names import fused_name, stored_layer
 from foretell.convert.conventions import concat_of
 from foretell.convert.norm_fold import NormFold
 from foretell.convert.skeleton import final_norm, layer_index
-from foretell.errors import CheckpointError
+from foretell.errors import CheckpointError, UnsupportedModel
 
 _NORMS = ("enorm", "hnorm", "norm")
 
@@ -103,7 +103,13 @@ class HeadTensors:
         if place.part != "layer":
             yield place.rest, values
             return
-        yield from stored_layer(self.model, index, {place.rest: values}).items()
+        stored = stored_layer(self.model, index, {place.rest: values})
+        if len(stored) > 1 and any(fused_name(name) != place.rest for name in stored):
+            raise UnsupportedModel(
+                f"{self.info.folder}: this family stores {place.rest} under names that are not read back "
+                f"({next(iter(stored))}, ...); its heads cannot be exported yet"
+            )
+        yield from stored.items()
 
     def _folded(self, place: Place, values: torch.Tensor, centred: bool) -> torch.Tensor:
         if self.fold is not None and place.part in ("hnorm", "norm"):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import functools
 from os import PathLike
 from pathlib import Path
 
-from foretell.checkpoints.adapter import check_target, disk_name, save_adapter
-from foretell.checkpoints.families import Place
+import torch
+
+from foretell.checkpoints.adapter import check_target, disk_name, load_adapter, save_adapter
 from foretell.checkpoints.layer_names import fused_name
 from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.loose import LooseHeads, open_heads, why_foreign
 from foretell.checkpoints.medusa_file import medusa_heads
 from foretell.checkpoints.meta_heads import PREFIX, meta_heads
 from foretell.checkpoints.native_heads import read_heads, stored_heads, why_not_native
-from foretell.checkpoints.stored import StoredModel
+from foretell.checkpoints.stored import FLOATS, StoredModel
 from foretell.convert.report import Conversion
 from foretell.errors import CheckpointError
 from foretell.models.heads import Heads
@@ -29,7 +31,8 @@ def import_heads(
     *,
     overwrite: bool = False,
 ) -> Conversion:
-    """Write the native heads in the model folder ``heads`` to the adapter ``target``, in the type they are stored in.
+    """Write the native heads in the model folder ``heads`` to the adapter ``target``, in the widest type that
+    they are stored in.
 
     With ``trunk`` given, ``heads`` may be heads alone: a folder or file of a family's tensors, of speculators, Medusa's
     medusa_lm_head.pt, or Meta's checkpoint. Raises CheckpointError, UnsupportedModel.
@@ -47,7 +50,7 @@ def import_heads(
     found, names = _read(loaded, stored)
     report.renamed = {name: disk_name(ours, found.config.kind) for name, ours in names.items()}
     report.dropped = {
-        name: "copy of the trunk's embedding or output head"
+        name: "the trunk's own embedding and output head are used"
         for name in stored.head_names
         if (place := stored.family.place(name, stored.num_layers)) and place.part in _COPIES
     }
@@ -56,6 +59,10 @@ def import_heads(
     dtype = next(found.parameters()).dtype
     training = {"imported_from": Path(heads).name, "family": stored.family.name}
     save_adapter(found, target, training, dtype=dtype, overwrite=overwrite)
+    again = load_adapter(loaded, target, dtype).state_dict()
+    if not all(torch.equal(again[name], tensor) for name, tensor in found.state_dict().items()):
+        raise CheckpointError(f"{target}: reads back as something else than {heads}; remove it, and please report this")
+    report.checks.append(f"read back: {len(again)} tensors equal")
     report.notes.append(f"conventions of the {stored.family.name} family: {_conventions(found)}")
     return report
 
@@ -69,9 +76,9 @@ def _read(trunk: Trunk, stored: StoredModel) -> tuple[Heads, dict[str, str]]:
         tensors = dict(stored.read(names))
         made, renamed = (medusa_heads if family.name == "medusa" else meta_heads)(trunk, tensors)
         return made.to(next(iter(tensors.values())).dtype), renamed
-    main = family.stored(Place(0, "eh_proj", "weight"), stored.num_layers)
-    dtype = stored.dtype(main) if main in stored.headers else None
-    return read_heads(trunk, stored, dtype), _renamed(stored)
+    types = [stored.dtype(name) for name in stored.head_names if stored.headers[name].dtype in FLOATS]
+    widest = functools.reduce(torch.promote_types, types) if types else None
+    return read_heads(trunk, stored, widest), _renamed(stored)
 
 
 def _renamed(stored: StoredModel) -> dict[str, str]:

@@ -72,6 +72,7 @@ def fold_trunk(
     ``model``: the trunk without values. A tied output head becomes one of its own, among ``added``.
     """
     norm_name, norm = final_norm(model)
+    norm_name = source.find(norm_name)
     centred = is_centred(norm)
     weight = next(source.read([norm_name]))[1]
     gain_D = uncentre(weight) if centred else weight
@@ -82,9 +83,9 @@ def fold_trunk(
     if output in source.headers:
         plan.changed[output] = lambda values: fold_gain_into_output(values, gain_D)
     else:
-        embedding = f"{module_name(model, model.get_input_embeddings())}.weight"
+        embedding = source.find(f"{module_name(model, model.get_input_embeddings())}.weight")
         added[output] = fold_gain_into_output(next(source.read([embedding]))[1], gain_D)
         report.added[output] = f"output head of its own, untied from the embedding: {why}"
-        config["tie_word_embeddings"] = False
+    config["tie_word_embeddings"] = False
     report.changed |= dict.fromkeys(plan.changed, why)
     report.notes.append("the trunk's logits are the same but for one rounding of the output head")

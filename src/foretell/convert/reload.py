@@ -9,12 +9,12 @@ import torch
 
 from foretell.checkpoints.adapter import load_adapter
 from foretell.checkpoints.adapter_config import AdapterInfo
-from foretell.checkpoints.files import CheckpointWarning
+from foretell.checkpoints.files import CheckpointWarning, one_line
 from foretell.checkpoints.load import load_trunk
-from foretell.checkpoints.native_heads import load_native_heads
+from foretell.checkpoints.native_heads import load_native_heads, why_not_native
 from foretell.checkpoints.quantisation import quantisation_of
 from foretell.checkpoints.stored import StoredModel
-from foretell.errors import CheckpointError
+from foretell.errors import CheckpointError, UnsupportedModel
 from foretell.models.decoder import States, causal_mask, document_positions
 from foretell.models.heads import Heads
 from foretell.models.sequential import SequentialHeads
@@ -56,6 +56,29 @@ def check_reload(source: StoredModel, folder: Path, info: AdapterInfo, num_modul
     same = "the same bits" if exact else f"the same within {_NEAR}"
     heads = f"guesses agree at {min(agreements):.0%} of positions" if folded else "states of the heads equal"
     return f"loaded again: logits {same}, {heads}"
+
+
+@torch.no_grad()
+def check_loads(source: StoredModel, folder: Path, *, with_heads: bool) -> str:
+    """Load ``folder`` and its heads, where memory has room and Foretell knows the model; say what was done.
+
+    Raises CheckpointError where it does not load though ``source`` would.
+    """
+    size = 2 * sum(file.stat().st_size for file in source.files)
+    if size > _free_bytes():
+        return f"names, shapes and bytes alone; loading it takes about {size / 1e9:.0f} GB of memory"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CheckpointWarning)
+        try:
+            trunk = load_trunk(folder, for_training=True)
+        except UnsupportedModel as error:
+            return f"names, shapes and bytes alone; Foretell does not run this model ({one_line(error)})"
+        if not with_heads:
+            return "loaded again, without heads"
+        if why := why_not_native(trunk):
+            return f"its trunk loaded again; {why}"
+        heads = load_native_heads(trunk)
+    return f"loaded again, with heads of {heads.config.num_modules} module{'s' * (heads.config.num_modules != 1)}"
 
 
 def _tokens(trunk: Trunk) -> torch.Tensor:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
-from foretell.checkpoints.files import INDEX_FILE, TensorHeader, read_headers, read_metadata
+from foretell.checkpoints.files import INDEX_FILE, TensorHeader, read_headers
 from foretell.checkpoints.stored import StoredModel
+from foretell.convert.raw import copy_kept, same_bytes
 from foretell.errors import CheckpointError
 
 SHARD_BYTES = 5 * 10**9
-"""Added tensors are written out once they reach this; transformers' own default."""
+"""Added tensors are written out once they reach this, or the source's largest file; transformers' own default."""
 
 Change = Callable[[torch.Tensor], torch.Tensor]
 Progress = Callable[[str, int, int], None]
@@ -33,8 +34,9 @@ class Plan:
 
 
 def write_shards(source: StoredModel, plan: Plan, folder: Path, on_progress: Progress | None = None) -> list[Path]:
-    """Write the weights that ``plan`` makes of ``source`` into the empty ``folder``; at most a shard is in memory.
+    """Write the weights that ``plan`` makes of ``source`` into the empty ``folder``.
 
+    Bytes that stay are copied a piece at a time; changed tensors are in memory one by one, added ones up to a shard.
     Files get transformers' names, and an index where there are several. Returns the weight files.
     """
     say = on_progress or (lambda stage, done, total: None)
@@ -44,68 +46,55 @@ def write_shards(source: StoredModel, plan: Plan, folder: Path, on_progress: Pro
         written.append(folder / f"part-{len(written)}.safetensors")
         return written[-1]
 
-    for number, file in enumerate(source.files):
+    for number, (file, names) in enumerate(_by_file(source).items()):
         say("writing", number, len(source.files))
-        names = [name for name, place in source.places.items() if place == file]
-        kept = [name for name in names if name not in plan.dropped]
-        if len(kept) == len(names) and not plan.changed.keys() & set(names):
+        kept = {name for name in names if name not in plan.dropped and name not in plan.changed}
+        if len(kept) == len(names):
             shutil.copyfile(file, new_file())
         elif kept:
-            tensors = {name: _changed(plan, name, tensor) for name, tensor in source.read(kept)}
-            _save(tensors, new_file(), read_metadata(file))
+            copy_kept(file, new_file(), kept)
     waiting: dict[str, torch.Tensor] = {}
-    size = 0
-    for name, tensor in plan.added:
+    size, limit = 0, min(SHARD_BYTES, max(file.stat().st_size for file in source.files))
+    for name, tensor in _new(source, plan):
         waiting[name] = tensor.detach().cpu().contiguous()
         size += tensor.numel() * tensor.element_size()
-        if size >= SHARD_BYTES:
-            _save(waiting, new_file())
+        if size >= limit:
+            save_file(waiting, new_file(), metadata={"format": "pt"})
             waiting, size = {}, 0
     if waiting:
-        _save(waiting, new_file())
+        save_file(waiting, new_file(), metadata={"format": "pt"})
+    for file in written:
+        shutil.copymode(folder / "config.json", file)  # safetensors lets only the owner read
     say("writing", len(source.files), len(source.files))
     return _named(written, folder)
 
 
 def check_shards(source: StoredModel, plan: Plan, result: StoredModel) -> None:
-    """Compare what was written with what was meant: every kept tensor of a rewritten file bit for bit.
+    """Compare what was written with what was meant: every tensor of a rewritten file byte for byte.
 
-    Copied files are compared by their headers and size. Raises CheckpointError.
+    Copied files are compared by their headers. Raises CheckpointError.
     """
-    for name, header in source.headers.items():
-        if name in plan.dropped:
-            continue
-        if name not in plan.changed and result.headers.get(name) != header:
-            raise CheckpointError(f"{result.folder}: {name} was not written as it is in {source.folder}")
-    rewritten = [
-        name
-        for name, place in source.places.items()
-        if name not in plan.dropped and name not in plan.changed and _was_rewritten(source, plan, place)
-    ]
-    theirs = result.read(rewritten)
-    for (name, tensor), (other, copy) in zip(source.read(rewritten), theirs, strict=True):
-        if name != other or not _same_bits(tensor, copy):
-            raise CheckpointError(f"{result.folder}: {name} differs from {source.folder}")
+    for file, names in _by_file(source).items():
+        kept = [name for name in names if name not in plan.dropped and name not in plan.changed]
+        wrong = next((name for name in kept if result.headers.get(name) != source.headers[name]), None)
+        if wrong is None and kept and len(kept) < len(names):
+            wrong = same_bytes(file, result.places[kept[0]], kept)
+        if wrong is not None:
+            raise CheckpointError(f"{result.folder}: {wrong} differs from {source.folder}")
 
 
-def _was_rewritten(source: StoredModel, plan: Plan, file: Path) -> bool:
-    touched = plan.dropped.keys() | plan.changed.keys()
-    return any(name in touched for name, place in source.places.items() if place == file)
+def _by_file(source: StoredModel) -> dict[Path, list[str]]:
+    found: dict[Path, list[str]] = {file: [] for file in source.files}
+    for name, file in source.places.items():
+        found[file].append(name)
+    return found
 
 
-def _same_bits(first: torch.Tensor, second: torch.Tensor) -> bool:
-    if first.dtype != second.dtype or first.shape != second.shape:
-        return False
-    return torch.equal(first.contiguous().view(torch.uint8), second.contiguous().view(torch.uint8))
-
-
-def _changed(plan: Plan, name: str, tensor: torch.Tensor) -> torch.Tensor:
-    return plan.changed[name](tensor).contiguous() if name in plan.changed else tensor
-
-
-def _save(tensors: dict[str, torch.Tensor], file: Path, metadata: Mapping[str, str] | None = None) -> None:
-    save_file(tensors, file, metadata={"format": "pt"} | dict(metadata or {}))
-    file.chmod(0o644)  # safetensors lets only the owner read
+def _new(source: StoredModel, plan: Plan) -> Iterator[tuple[str, torch.Tensor]]:
+    """What is not in the source as it will be: changed tensors, then added ones."""
+    for name, tensor in source.read(plan.changed):
+        yield name, plan.changed[name](tensor)
+    yield from plan.added
 
 
 def _named(written: list[Path], folder: Path) -> list[Path]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from foretell.checkpoints.families import Family, family_of_architecture
+from foretell.checkpoints.quantisation import quantisation_of
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import CLASS_PREFIX, MODELING_FILE
 from foretell.errors import CheckpointError, UnsupportedModel
@@ -41,6 +42,10 @@ def _mimo(source: StoredModel, num_modules: int, layer: int) -> Config:
     """Qwen2's config under MiMo's class name: loads without remote code, in transformers as a plain Qwen2."""
     config = dict(source.config)
     _refuse_for_qwen2(source)
+    if said := quantisation_of(config):
+        raise CheckpointError(
+            f"{source.folder}: quantised ({said.method}); the mimo layout takes plain weights: export, then quantise"
+        )
     for key in ("attention_bias", "mlp_bias", "pretraining_tp", "head_dim", "rope_interleaved", "auto_map"):
         config.pop(key, None)
     return config | {
@@ -119,9 +124,14 @@ def _deepseek(source: StoredModel, num_modules: int, layer: int) -> Config:
     """The trunk's own config, a class of its own name that knows which layers are heads, and the claims."""
     claims: Config = {"num_mtp_layers": num_modules, "num_nextn_predict_layers": num_modules}
     claims |= _layer_types(source, num_modules, layer)
+    return _with(source.config, claims) | remote_class(source)
+
+
+def remote_class(source: StoredModel) -> Config:
+    """The settings that name the class of ``remote_code``."""
     name = CLASS_PREFIX + _architecture(source)
     auto_map = {"AutoModelForCausalLM": f"{MODELING_FILE.removesuffix('.py')}.{name}"}
-    return _with(source.config, claims) | {"architectures": [name], "auto_map": auto_map}
+    return {"architectures": [name], "auto_map": auto_map}
 
 
 def remote_code(source: StoredModel, num_modules: int) -> dict[str, str]:
