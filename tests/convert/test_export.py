@@ -291,7 +291,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
         export(other, pre, out, "mimo")
     with pytest.raises(UsageError, match="to 'gguf' is not allowed; give mimo"):
         export(llama, pre, out, "gguf")
-    with pytest.raises(UsageError, match="num_modules 4 is not allowed; .* has 1"):
+    with pytest.raises(UsageError, match="modules 4 is not allowed; .* has 1"):
         export(llama, pre, out, "mimo", num_modules=4)
     with pytest.raises(CheckpointError, match="no such folder"):
         export("owner/name", pre, out, "mimo")
@@ -330,7 +330,7 @@ def test_without_room_for_both_models_the_check_says_so(tmp_path: Path, monkeypa
     trunk = write(tiny_llama(), tmp_path / "t")
     monkeypatch.setattr("foretell.convert.reload._free_bytes", lambda: 10)
     report = export(trunk, adapter(tmp_path / "a", trunk, **PRE), tmp_path / "out", "mimo")
-    assert "names, shapes and bits alone" in report.checks[-1]
+    assert "names, shapes and bytes alone" in report.checks[-1]
 
 
 def test_shards_flow_through_one_by_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -361,3 +361,65 @@ def test_tensors_have_the_types_that_the_trunks_layers_have(tmp_path: Path, make
     }
     head = f"model.layers.{last + 1}." if "model.layers.2.enorm.weight" in after else "mtp.layers.0."
     assert {name: after[head + name].dtype for name in layer} == layer
+
+
+@pytest.mark.parametrize("to", ["qwen3_5", "native"])
+def test_a_model_with_images(tmp_path: Path, to: str) -> None:
+    """Released Qwen3.5 checkpoints nest the language model's names and settings; heads lie beside them."""
+    trunk = write(tiny_qwen3_5(), tmp_path / "t")
+    heads = adapter(tmp_path / "a", trunk)
+    nested = {name.replace("model.", "model.language_model.", 1): t for name, t in read(trunk).items()}
+    save_file(nested, trunk / "model.safetensors", metadata={"format": "pt"})
+    flat = config_of(trunk)
+    settings = {"architectures": ["Qwen3_5ForConditionalGeneration"], "model_type": "qwen3_5", "text_config": flat}
+    vision = {"depth": 1, "hidden_size": 32, "num_heads": 2, "intermediate_size": 64, "out_hidden_size": 64}
+    (trunk / "config.json").write_text(json.dumps(settings | {"vision_config": vision}))
+    export(trunk, heads, tmp_path / "out", to)
+    after = read(tmp_path / "out")
+    assert same(nested, {name: after[name] for name in nested}) and "mtp.fc.weight" in after
+    assert config_of(tmp_path / "out")["text_config"]["mtp_num_hidden_layers"] == 1
+    with pytest.raises(UnsupportedModel, match="layers have another prefix"):
+        export(trunk, heads, tmp_path / "deep", "deepseek-style")
+
+
+def test_a_trunk_with_code_of_its_own_is_refused(tmp_path: Path) -> None:
+    trunk = write(tiny_llama(), tmp_path / "t")
+    settings = config_of(trunk) | {"auto_map": {"AutoModelForCausalLM": "modeling_x.X"}}
+    (trunk / "config.json").write_text(json.dumps(settings))
+    with pytest.raises(UnsupportedModel, match="code in the checkpoint"):
+        export(trunk, adapter(tmp_path / "a", trunk), tmp_path / "out", "deepseek-style")
+
+
+def test_the_depth_that_heads_were_trained_for_and_stale_ones(tmp_path: Path) -> None:
+    """One module serves every depth: which ones it learnt is kept; C16: heads of another trunk are told in a note."""
+    trunk, other = write(tiny_llama(), tmp_path / "t"), write(tiny_llama(initializer_range=0.2), tmp_path / "o")
+    heads = adapter(tmp_path / "a", trunk, num_depths=3)
+    report = export(other, heads, tmp_path / "out", "deepseek-style")
+    assert any("trained against another trunk" in note for note in report.notes)
+    loaded = foretell.load(tmp_path / "out").heads
+    assert loaded is not None and loaded.config.num_depths == 3 and loaded.config.max_depth is None
+
+
+def test_adapters_that_were_trained_are_not_replaced(tmp_path: Path) -> None:
+    trunk = write(tiny_llama(), tmp_path / "t")
+    heads = adapter(tmp_path / "a", trunk)
+    export(trunk, heads, tmp_path / "out", "deepseek-style")
+    mine = adapter(tmp_path / "mine", trunk)
+    with pytest.raises(CheckpointError, match="heads that were trained"):
+        import_heads(tmp_path / "out", mine, overwrite=True)
+    with pytest.raises(CheckpointError, match="is the source"):
+        fold_norm(trunk, heads, heads, overwrite=True)
+    import_heads(tmp_path / "out", tmp_path / "back")
+    import_heads(tmp_path / "out", tmp_path / "back", overwrite=True)
+
+
+def test_what_a_config_leaves_to_its_class_is_written_out(tmp_path: Path) -> None:
+    """Qwen2's defaults are not llama's."""
+    trunk = write(tiny_llama(num_key_value_heads=4), tmp_path / "t")
+    config = config_of(trunk)
+    for key in ("num_key_value_heads", "rms_norm_eps", "rope_parameters"):
+        config.pop(key, None)
+    (trunk / "config.json").write_text(json.dumps(config))
+    report = export(trunk, adapter(tmp_path / "a", trunk, **PRE), tmp_path / "out", "mimo")
+    assert "logits the same bits" in report.checks[-1]
+    assert config_of(tmp_path / "out")["num_key_value_heads"] == 4

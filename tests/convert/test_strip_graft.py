@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -147,8 +148,8 @@ def test_what_cannot_be_stripped_or_grafted(tmp_path: Path) -> None:
     save_adapter(random_heads(load_trunk(llama)), tmp_path / "a")
     refused = {
         "plain already": lambda: strip(llama, tmp_path / "o"),
-        "no config.json": lambda: strip(tmp_path / "a", tmp_path / "o"),
-        "no such folder": lambda: strip(tmp_path / "nowhere", tmp_path / "o"),
+        "an adapter, heads without a trunk": lambda: strip(tmp_path / "a", tmp_path / "o"),
+        "no such file or folder": lambda: strip(tmp_path / "nowhere", tmp_path / "o"),
         "is the source": lambda: strip(source, source),
         "lies in it": lambda: strip(source, source / "sub"),
         "holds other files": lambda: strip(source, tmp_path / "a", overwrite=True),
@@ -167,7 +168,7 @@ def test_graft_refuses_another_quantisation(tmp_path: Path) -> None:
     source, plain = with_heads(tmp_path / "m"), write(tiny_deepseek_v3(), tmp_path / "plain")
     config = config_of(source) | {"quantization_config": {"quant_method": "fp8"}}
     (source / "config.json").write_text(json.dumps(config))
-    with pytest.raises(CheckpointError, match="quantised as fp8, .* as not at all"):
+    with pytest.raises(CheckpointError, match="quantised as fp8 8, .* as not at all"):
         graft(plain, source, tmp_path / "o")
 
 
@@ -309,3 +310,56 @@ def test_memory_holds_two_shards_at_most(tmp_path: Path) -> None:
         [sys.executable, "-c", code, source, tmp_path / "plain"], capture_output=True, text=True, check=True
     )
     assert int(ran.stdout) < 2 * size
+
+
+def edit(folder: Path, change: Callable[[dict[str, torch.Tensor]], dict[str, torch.Tensor]], **config: object) -> Path:
+    """A folder of one file with other tensors and settings."""
+    file = folder / "model.safetensors"
+    save_file(change(load_file(file)), file, metadata={"format": "pt"})
+    (folder / "config.json").write_text(json.dumps(config_of(folder) | config))
+    return folder
+
+
+def test_heads_that_are_not_whole_are_not_grafted(tmp_path: Path) -> None:
+    """C11: a part is missing, numbers are none, the config alone knows a module, experts are more."""
+    plain = write(tiny_deepseek_v3(), tmp_path / "plain")
+    name = f"{NAME}eh_proj.weight"
+    damages = {
+        "eh_proj of module 1": lambda f: edit(f, lambda t: {n: x for n, x in t.items() if n != name}),
+        "NaN or infinite values in": lambda f: edit(f, lambda t: t | {name: torch.full((64, 128), torch.nan)}),
+        "2 modules announced, 1 found": lambda f: edit(f, dict, num_nextn_predict_layers=2),
+        "n_routed_experts 8 .here 4.": lambda f: edit(f, dict, n_routed_experts=8),
+    }
+    for number, (problem, damage) in enumerate(damages.items()):
+        donor = damage(with_heads(tmp_path / f"m{number}"))
+        with pytest.raises(CheckpointError, match=problem):
+            graft(plain, donor, tmp_path / "o")
+        assert not (tmp_path / "o").exists()
+
+
+def test_layers_of_the_trunk_are_no_heads(tmp_path: Path) -> None:
+    """A config that counts too few layers must not cost the rest of them."""
+    folder = edit(write(tiny_llama(), tmp_path / "m"), dict, num_hidden_layers=1)
+    with pytest.raises(CheckpointError, match="config says 1 layers, and the files hold more"):
+        strip(folder, tmp_path / "plain")
+
+
+def test_what_came_while_it_worked_is_kept(tmp_path: Path) -> None:
+    """Hours may lie between the first look at the target and the end."""
+    source = with_heads(tmp_path / "m", 2)
+
+    def comes(stage: str, done: int, total: int) -> None:
+        (tmp_path / "plain").mkdir(exist_ok=True)
+        (tmp_path / "plain" / "thesis.txt").write_text("years")
+
+    with pytest.raises(CheckpointError, match="thesis.txt"):
+        strip(source, tmp_path / "plain", on_progress=comes)
+    assert (tmp_path / "plain" / "thesis.txt").read_text() == "years"
+
+
+def test_a_link_as_target_is_followed(tmp_path: Path) -> None:
+    source = with_heads(tmp_path / "m")
+    (tmp_path / "disk").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "disk")
+    strip(source, tmp_path / "link")
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "config.json").is_file()

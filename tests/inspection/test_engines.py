@@ -64,7 +64,7 @@ HYBRID = ["linear_attention", "full_attention"]
             QWEN | {"layer_types": ["full_attention"] * 2},
             {"vLLM": "decodes", "SGLang": "does not fit layer_types", "llama.cpp": "aborts"},
         ),
-        ({}, "Qwen3_5ForCausalLM", QWEN, {"vLLM": "random weights", "SGLang": "nobody set", "llama.cpp": "--no-mtp"}),
+        ({}, "Qwen3_5ForCausalLM", QWEN, {"vLLM": "missing weights", "SGLang": "nobody set", "llama.cpp": "--no-mtp"}),
         (
             {},
             "DeepseekV3ForCausalLM",
@@ -112,10 +112,10 @@ HYBRID = ["linear_attention", "full_attention"]
             behind(),
             "LlamaMtpForCausalLM",
             {"num_mtp_layers": 1, "auto_map": {"AutoModelForCausalLM": "m.M"}},
-            {"transformers": "trust_remote_code", "vLLM": "--trust-remote-code", "llama.cpp": "alone"},
+            {"transformers": "trust_remote_code", "vLLM": "--trust-remote-code", "llama.cpp": "cannot convert"},
         ),
         (mimo(), "MiMoForCausalLM", {"num_nextn_predict_layers": 1}, {"vLLM": "before", "SGLang": "after"}),
-        (mimo(2), "MiMoForCausalLM", {"num_nextn_predict_layers": 2}, {"vLLM": "stops", "SGLang": "last of 2"}),
+        (mimo(2), "MiMoForCausalLM", {"num_nextn_predict_layers": 2}, {"vLLM": "first of 2", "SGLang": "last of 2"}),
         (flat(), "Qwen3NextForCausalLM", {"model_type": "qwen3_next"}, {"vLLM": "decodes", "llama.cpp": "decodes"}),
     ],
 )

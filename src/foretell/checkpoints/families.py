@@ -209,7 +209,12 @@ FAMILIES = (
         parts=_FLAT,
         count_keys=("num_nextn_predict_layers", "num_mtp_layers"),
         max_modules=1,
-        engines=(_RUNS, "decodes with the heads, through its transformers backend", "runs the trunk", "runs the trunk"),
+        engines=(
+            _RUNS,
+            "from 0.33: decodes with the heads through its transformers backend; refuses before",
+            "runs the trunk",
+            "runs the trunk",
+        ),
     ),
     Family(
         name="qwen3_5",

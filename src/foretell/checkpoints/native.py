@@ -12,6 +12,9 @@ LOST = (
 )
 """What became of the heads where a config claims them and no file holds them, and what to do."""
 
+DEPTHS_KEY = "foretell_num_depths"
+"""Setting of exports: the depth that a module which serves every depth was trained for."""
+
 CLAIMS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
 _PREFIX = re.compile(r"(?:model\.|language_model\.)*(?:mtp\b|mtp_|nextn\b|extra_heads\.).*")
 _LAYER = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.")

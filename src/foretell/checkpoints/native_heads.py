@@ -14,7 +14,7 @@ from foretell.checkpoints.head_modules import COPIES
 from foretell.checkpoints.head_tensors import fill_heads, wanted_tensors
 from foretell.checkpoints.hub import cached_folder
 from foretell.checkpoints.layer_names import fused_name, stored_shapes
-from foretell.checkpoints.native import LOST, claimed_heads
+from foretell.checkpoints.native import DEPTHS_KEY, LOST, claimed_heads
 from foretell.checkpoints.stored import StoredModel
 from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError
@@ -23,6 +23,7 @@ from foretell.models.heads import Heads
 from foretell.models.shards import whole
 from foretell.models.trunk import Trunk
 
+_MOST = 64
 _GO_ON = 'Nothing was loaded. To run without these heads, give heads="none" (--heads none)'
 
 
@@ -103,9 +104,9 @@ def heads_config(trunk: Trunk, stored: StoredModel) -> HeadsConfig:
     family = stored.family
     assert family is not None
     num_modules = max(stored.num_modules, 1)
-    config = HeadsConfig(
-        unrolled=num_modules == 1, num_modules=num_modules, num_depths=num_modules, **family.conventions
-    )
+    trained = stored.config.get(DEPTHS_KEY)
+    depths = trained if num_modules == 1 and isinstance(trained, int) and 0 < trained <= _MOST else num_modules
+    config = HeadsConfig(unrolled=num_modules == 1, num_modules=num_modules, num_depths=depths, **family.conventions)
     return replace(config, block_layer=_block_layer(trunk, stored, family))
 
 

@@ -101,9 +101,12 @@ class StoredModel:
         """
         if name in self.headers:
             return name
-        ending = "." + name.removeprefix("model.")
+        nested = re.compile(
+            rf"([A-Za-z_]+\.)*{re.escape(name.removeprefix('model.'))}"
+        )  # no numbers: not within a layer
         heads = set(self.head_names)
-        found = [other for other in self.headers if f".{other}".endswith(ending) and other not in heads]
+        found = [other for other in self.headers if nested.fullmatch(other) and other not in heads]
+        found = [other for other in found if "language_model." in other] or found
         if len(found) != 1:
             raise CheckpointError(f"{self.folder}: no tensor {name} in its files; its names are not those of its class")
         return found[0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -11,6 +12,7 @@ from foretell.cli.loading import check_model
 from foretell.cli.options import Json, integer, switch
 from foretell.cli.output import note, progress, results, write_json
 from foretell.cli.targets import check_json_target
+from foretell.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +31,7 @@ convert = App(
     help=(
         "Convert checkpoints: export heads to an engine's layout, import native ones, strip them, graft them back.\n\n"
         "The source stays as it is. Files that no change touches are copied, the others rewritten one by one. The "
-        "report, with every tensor's name, is in conversion.json of the new folder."
+        "report, with every tensor's name, goes to conversion.json of a new model folder, and to --json."
     ),
 )
 
@@ -44,8 +46,8 @@ def export_(
     to: Annotated[
         Layout,
         Parameter(
-            help="mimo: vLLM, SGLang; llama and Qwen2 trunks, one module. qwen3_5: these and llama.cpp; Qwen3.5 and "
-            "Qwen3-Next trunks, one module. deepseek-style: transformers' generate(use_mtp=True), vLLM; any trunk. "
+            help="mimo: vLLM, SGLang; llama, Qwen2, Mistral trunks, one module. qwen3_5: these and llama.cpp; Qwen3.5 "
+            "and Qwen3-Next trunks, one module. deepseek-style: transformers' generate(use_mtp=True); any trunk. "
             "mellum: the same without remote code; dense Qwen3 trunks, one module. native: as the trunk's own family "
             "(DeepSeek, GLM, Qwen3.5, ...) stores them, for native heads that were trained further."
         ),
@@ -68,7 +70,7 @@ def export_(
 
         foretell convert export demo models/smollm2-mtp --heads adapters/smollm2-135m-instruct --to deepseek-style
     """
-    check_json_target(json, [])
+    _check_json(json, out)
     check_model(trunk, heads)
     from foretell.convert.export import export
 
@@ -110,7 +112,7 @@ def import_(
         foretell convert import models/Qwen3.5-0.8B adapters/qwen3.5-native
         foretell convert import medusa_lm_head.pt adapters/medusa --trunk models/vicuna-7b
     """
-    check_json_target(json, [])
+    _check_json(json, out)
     check_model(trunk or heads, None)
     from foretell.convert.import_heads import import_heads
 
@@ -132,7 +134,7 @@ def strip(
 
         foretell convert strip models/Qwen3.5-0.8B models/Qwen3.5-0.8B-plain
     """
-    check_json_target(json, [])
+    _check_json(json, out)
     from foretell.convert.strip import strip as run
 
     _show(lambda say: run(model, out, overwrite=overwrite, on_progress=say), json)
@@ -154,7 +156,7 @@ def graft(
 
         foretell convert graft models/tuned models/tuned-mtp --original models/Qwen3.5-0.8B
     """
-    check_json_target(json, [])
+    _check_json(json, out)
     from foretell.convert.graft import graft as run
 
     _show(lambda say: run(model, original, out, overwrite=overwrite, on_progress=say), json)
@@ -170,15 +172,27 @@ def fold_norm_(trunk: Trunk, out: Out, /, *, heads: Adapter, overwrite: Overwrit
 
         foretell convert fold-norm demo adapters/pre --heads adapters/smollm2-135m-instruct
     """
-    check_json_target(json, [])
+    _check_json(json, out)
     check_model(trunk, heads)
     from foretell.convert.fold_norm import fold_norm
 
     _show(lambda say: fold_norm(trunk, heads, out, overwrite=overwrite), json)
 
 
+def _stop(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def _check_json(json: Path | None, out: Path) -> None:
+    """A report within the new folder would be in its way, and in that of the next conversion."""
+    if json is not None and out.resolve() in json.resolve().parents:
+        raise UsageError(f"--json: {json} is inside {out}, which is written whole; give a name elsewhere")
+    check_json_target(json, [])
+
+
 def _show(run: Callable[[Callable[[str, int, int], None]], Conversion], json: Path | None) -> None:
     """Run a conversion under a progress bar, then print its report."""
+    signal.signal(signal.SIGTERM, _stop)  # as for Ctrl-C: what is half written goes
     with progress() as bar:
         task = bar.add_task("")
 

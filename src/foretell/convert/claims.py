@@ -6,7 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from foretell.checkpoints.native import CLAIMS
+from foretell.checkpoints.native import CLAIMS, DEPTHS_KEY
 from foretell.checkpoints.quantisation import quantisation_of
 
 MODELING_FILE, CLASS_PREFIX = "modeling_foretell.py", "Foretell"
@@ -14,6 +14,9 @@ MODELING_FILE, CLASS_PREFIX = "modeling_foretell.py", "Foretell"
 
 LISTS = ("mtp_layer_types", "mtp_mlp_layer_types")
 """Settings that describe the layers of native heads, one entry a module."""
+
+_OTHERS = ("mtp_hybrid_override_pattern", "mtp_layers_block_type", "num_mtp_modules", "mtp_num_layers", DEPTHS_KEY)
+"""Settings of single families, which say no more without heads."""
 
 _PER_LAYER = ("layer_types", "mlp_layer_types", "partial_rotary_factors", "rope_theta", "swiglu_limits")
 """Settings that some families pad with entries for their heads, behind those of the trunk's layers."""
@@ -26,7 +29,7 @@ def without_heads(config: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
         for key in CLAIMS:
             if key in part:
                 part[key] = 0
-        for key in LISTS:
+        for key in (*LISTS, *_OTHERS):
             part.pop(key, None)
         for key in _PER_LAYER:
             if isinstance(part.get(key), list) and len(part[key]) > num_layers:
@@ -43,7 +46,7 @@ def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dic
             target = target if isinstance(target, dict) else changed
             if target is changed and nested is None and isinstance(changed.get("text_config"), dict):
                 target = changed["text_config"]
-            target |= {key: source[key] for key in (*CLAIMS, *LISTS) if key in source}
+            target |= {key: source[key] for key in (*CLAIMS, *LISTS, *_OTHERS) if key in source}
             for key in _PER_LAYER:
                 theirs, own = source.get(key), target.get(key)
                 if isinstance(theirs, list) and isinstance(own, list) and len(theirs) > len(own):

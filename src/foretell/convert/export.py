@@ -11,13 +11,12 @@ import torch
 
 from foretell.checkpoints.adapter_config import AdapterInfo, read_adapter_config
 from foretell.checkpoints.families import Family, Place, family_named
-from foretell.checkpoints.gguf import gguf_to_folder
 from foretell.checkpoints.load import load_trunk
-from foretell.checkpoints.source import find_source
+from foretell.checkpoints.native import DEPTHS_KEY
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import with_plain_heads
 from foretell.convert.conventions import check_conventions
-from foretell.convert.folder import check_target, write_converted
+from foretell.convert.folder import check_target, model_folder, write_converted
 from foretell.convert.head_layout import HeadTensors
 from foretell.convert.norm_fold import fold_trunk, norm_fold
 from foretell.convert.reload import check_reload
@@ -51,7 +50,7 @@ def export(
     if to not in TARGETS:
         raise UsageError(f"to {to!r} is not allowed; give {', '.join(TARGETS)}")
     goal, info = TARGETS[to], read_adapter_config(adapter)
-    source = StoredModel.open(_folder(trunk, on_progress))
+    source = StoredModel.open(model_folder(trunk, on_progress))
     target = check_target(target, [source.folder, info.folder], overwrite)
     num_modules = _num_modules(info, num_modules)
     model = skeleton(source.folder)
@@ -69,6 +68,8 @@ def export(
     index = layer_index(model, info.heads.block_layer)
     config = goal.config(source, num_modules, index)
     norm_name = source.find(final_norm(model)[0])
+    if info.heads.unrolled:
+        config = config | {DEPTHS_KEY: info.heads.num_depths}
     config = with_plain_heads(config, family.roots(num_modules, source.num_layers))
     fold = norm_fold(load_trunk(source.folder)) if fold_norm else None
     heads = HeadTensors(info, family, model, num_modules, qkv_bias=goal.qkv_bias, fold=fold)
@@ -98,7 +99,7 @@ def export(
 
     def check(folder: Path) -> None:
         if reload:
-            report.checks.append(check_reload(source, folder, info, num_modules, folded=fold_norm))
+            check_reload(source, folder, info, num_modules, report, folded=fold_norm)
 
     size = sum(t.numel() * t.element_size() for t in extra.values()) + (info.folder / "mtp.safetensors").stat().st_size
     write_converted(
@@ -116,19 +117,10 @@ def export(
     return report
 
 
-def _folder(trunk: str | PathLike[str], on_progress: Progress | None) -> Path:
-    found = find_source(trunk)
-    if found.kind == "hub":
-        raise CheckpointError(f"{trunk}: no such folder; to convert a model of the hub, download it first")
-    if found.kind == "gguf":
-        return gguf_to_folder(found.where, on_progress=lambda stage: on_progress and on_progress(stage, 0, 1))
-    return Path(found.where)
-
-
 def _num_modules(info: AdapterInfo, asked: int) -> int:
     count = info.heads.num_modules
     if not 0 <= asked <= count:
-        raise UsageError(f"num_modules {asked} is not allowed; {info.folder} has {count}: give 1 to {count}")
+        raise UsageError(f"modules {asked} is not allowed; {info.folder} has {count}: give 1 to {count}")
     return asked or count
 
 

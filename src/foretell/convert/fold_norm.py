@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import replace
 from os import PathLike
 from pathlib import Path
 
 import torch
 
-from foretell.checkpoints.adapter import check_target, load_adapter, save_adapter
+from foretell.checkpoints.adapter import StaleHeadsWarning, load_adapter, save_adapter
 from foretell.checkpoints.folds import centre, fold_gain_into_norm, is_centred
 from foretell.checkpoints.load import load_trunk
+from foretell.convert.folder import check_adapter_target
 from foretell.convert.norm_fold import gain, norm_fold
 from foretell.convert.report import Conversion
 from foretell.errors import CheckpointError
@@ -27,9 +29,11 @@ def fold_norm(
     The norm's gain goes into hnorm, with the mean scale of states on a text of Python's standard library; what differs
     from state to state is lost, so the result wants a little training. Raises CheckpointError.
     """
-    check_target(target, overwrite)
+    check_adapter_target(target, [Path(adapter)], overwrite)
     loaded = load_trunk(trunk)
-    heads = load_adapter(loaded, adapter, torch.float32)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", StaleHeadsWarning)  # they are to be trained
+        heads = load_adapter(loaded, adapter, torch.float32)
     if not isinstance(heads, SequentialHeads) or heads.config.hidden_source != "post":
         raise CheckpointError(
             f"{adapter}: {heads.config.kind} heads with hidden_source {heads.config.hidden_source}; this folds "

@@ -9,8 +9,11 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE
+from foretell.checkpoints.adapter import check_target as check_adapter
+from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE, read_adapter_config
 from foretell.checkpoints.files import INDEX_FILE, check_folder, read_json, written_whole
+from foretell.checkpoints.gguf import gguf_to_folder
+from foretell.checkpoints.source import find_source
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import MODELING_FILE
 from foretell.convert.report import Conversion
@@ -24,6 +27,28 @@ _WEIGHTS = (".safetensors", ".bin", ".pt", ".pth", ".gguf", ".h5", ".msgpack", "
 _REPLACED = ("config.json", INDEX_FILE, CONFIG_FILE, TENSOR_FILE, RECORD_FILE, MODELING_FILE)
 _TEMPLATES = "additional_chat_templates"
 _SPARE_BYTES = 10**8
+
+
+def model_folder(model: str | PathLike[str], on_progress: Progress | None = None) -> Path:
+    """The folder that a user's name for a model means: itself, or what a GGUF file or "demo" was converted to."""
+    found = find_source(model)
+    if found.kind == "hub":
+        raise CheckpointError(f"{model}: no such folder; to convert a model of the hub, download it first")
+    if found.kind == "gguf":
+        return gguf_to_folder(found.where, on_progress=lambda stage: on_progress and on_progress(stage, 0, 1))
+    return Path(found.where)
+
+
+def check_adapter_target(folder: str | PathLike[str], sources: list[Path], overwrite: bool) -> None:
+    """Raise CheckpointError where no adapter may be written to ``folder``; only what a conversion wrote is replaced."""
+    target = Path(folder).expanduser().resolve()
+    if any(target == source.expanduser().resolve() for source in sources):
+        raise CheckpointError(f"{target}: is the source; give another folder")
+    check_adapter(target, overwrite)
+    if target.exists() and any(target.iterdir()):
+        training = read_adapter_config(target).training
+        if not {"imported_from", "folded_from"} & training.keys():
+            raise CheckpointError(f"{target}: holds heads that were trained, and is not touched; give another folder")
 
 
 def check_target(folder: str | PathLike[str], sources: list[Path], overwrite: bool) -> Path:

@@ -12,7 +12,7 @@ from foretell.checkpoints.files import refuse_not_finite
 from foretell.checkpoints.quantisation import Quantisation, quantisation_of
 from foretell.checkpoints.stored import FLOATS, StoredModel
 from foretell.convert.claims import is_remote, with_heads_of, with_plain_heads
-from foretell.convert.folder import check_target, write_converted
+from foretell.convert.folder import check_target, model_folder, write_converted
 from foretell.convert.reload import check_loads
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
@@ -51,7 +51,7 @@ def graft(
     result with its heads, where memory allows. Raises
     CheckpointError where the two do not fit together, and where ``model`` has heads already.
     """
-    source, donor = StoredModel.open(model), StoredModel.open(original)
+    source, donor = StoredModel.open(model_folder(model)), StoredModel.open(model_folder(original))
     target = check_target(target, [source.folder, donor.folder], overwrite)
     _check_fit(source, donor)
     copies = _copies(source, donor)
@@ -59,7 +59,7 @@ def graft(
     report.added = {name: COPY if name in copies else HEADS for name in donor.head_names}
     report.notes.append(
         "the heads were trained for the original trunk: text stays exact, acceptance may drop; foretell probe shows "
-        "it, foretell train recipes/realign.toml mends it"
+        "it, a recipe such as recipes/realign.toml, with this model as its trunk, mends it"
     )
 
     def added() -> Iterator[tuple[str, torch.Tensor]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-from foretell.checkpoints.adapter import check_target, disk_name, load_adapter, save_adapter
+from foretell.checkpoints.adapter import disk_name, load_adapter, save_adapter
 from foretell.checkpoints.layer_names import fused_name
 from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.loose import LooseHeads, open_heads, why_foreign
@@ -16,6 +16,7 @@ from foretell.checkpoints.medusa_file import medusa_heads
 from foretell.checkpoints.meta_heads import PREFIX, meta_heads
 from foretell.checkpoints.native_heads import read_heads, stored_heads, why_not_native
 from foretell.checkpoints.stored import FLOATS, StoredModel
+from foretell.convert.folder import check_adapter_target
 from foretell.convert.report import Conversion
 from foretell.errors import CheckpointError
 from foretell.models.heads import Heads
@@ -37,7 +38,7 @@ def import_heads(
     With ``trunk`` given, ``heads`` may be heads alone: a folder or file of a family's tensors, of speculators, Medusa's
     medusa_lm_head.pt, or Meta's checkpoint. Raises CheckpointError, UnsupportedModel.
     """
-    check_target(target, overwrite)
+    check_adapter_target(target, [Path(heads)], overwrite)
     loaded = load_trunk(trunk if trunk is not None else heads)
     stored = stored_heads(loaded) if trunk is None else _loose(loaded, heads)
     report = Conversion("import", str(heads), str(target))

@@ -7,13 +7,14 @@ from pathlib import Path
 
 import torch
 
-from foretell.checkpoints.adapter import load_adapter
+from foretell.checkpoints.adapter import StaleHeadsWarning, load_adapter
 from foretell.checkpoints.adapter_config import AdapterInfo
 from foretell.checkpoints.files import CheckpointWarning, one_line
 from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.native_heads import load_native_heads, why_not_native
 from foretell.checkpoints.quantisation import quantisation_of
 from foretell.checkpoints.stored import StoredModel
+from foretell.convert.report import Conversion
 from foretell.errors import CheckpointError, UnsupportedModel
 from foretell.models.decoder import States, causal_mask, document_positions
 from foretell.models.heads import Heads
@@ -27,8 +28,10 @@ _NEAR = 2e-2
 
 
 @torch.no_grad()
-def check_reload(source: StoredModel, folder: Path, info: AdapterInfo, num_modules: int, *, folded: bool) -> str:
-    """Compare logits and heads' states of ``folder`` with those of ``source`` and its adapter; say what was compared.
+def check_reload(
+    source: StoredModel, folder: Path, info: AdapterInfo, num_modules: int, report: Conversion, *, folded: bool
+) -> None:
+    """Compare logits and heads' states of ``folder`` with those of ``source`` and its adapter; note it in ``report``.
 
     ``folded``: the final norm was folded, so logits were rounded once more, and heads compute nearly the same. Raises
     CheckpointError where they differ. Where memory has no room for both models, they are not loaded, and the answer
@@ -36,11 +39,15 @@ def check_reload(source: StoredModel, folder: Path, info: AdapterInfo, num_modul
     """
     needed = 3 * sum(file.stat().st_size for file in source.files)
     if needed > _free_bytes():
-        return f"names, shapes and bits alone; loading both models takes about {needed / 1e9:.0f} GB of memory"
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", CheckpointWarning)
+        report.checks.append(
+            f"names, shapes and bytes alone; loading both models takes about {needed / 1e9:.0f} GB of memory"
+        )
+        return
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
         before, after = load_trunk(source.folder), load_trunk(folder)
         adapter, native = load_adapter(before, info.folder), load_native_heads(after)
+    report.notes += [str(found.message) for found in caught if issubclass(found.category, StaleHeadsWarning)]
     exact = not folded and quantisation_of(source.config) is None  # such kernels round as they like
     first, second = _states(before), _states(after)
     logits = before.project(first.post_BTD), after.project(second.post_BTD)
@@ -54,8 +61,10 @@ def check_reload(source: StoredModel, folder: Path, info: AdapterInfo, num_modul
         if agreements[-1] < _LEAST_AGREEMENT if folded else not _near(ours, theirs):
             raise CheckpointError(f"{folder}: its heads compute something else than {info.folder}; not written")
     same = "the same bits" if exact else f"the same within {_NEAR}"
-    heads = f"guesses agree at {min(agreements):.0%} of positions" if folded else "states of the heads equal"
-    return f"loaded again: logits {same}, {heads}"
+    heads = "states of the heads equal"
+    if folded:
+        heads = f"guesses agree at {min(agreements):.0%} of positions (their states' scale is nearly the same)"
+    report.checks.append(f"loaded again: logits {same}, {heads}")
 
 
 @torch.no_grad()

@@ -8,7 +8,7 @@ from pathlib import Path
 from foretell.checkpoints.adapter_config import is_adapter
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import without_heads
-from foretell.convert.folder import check_target, write_converted
+from foretell.convert.folder import check_target, model_folder, write_converted
 from foretell.convert.reload import check_loads
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
@@ -28,7 +28,7 @@ def strip(
     ``reload``: load the result, where memory allows. Raises CheckpointError where there are no heads, where what looks
     like some may be the trunk's own layers, or where ``target`` cannot be written.
     """
-    source = StoredModel.open(model)
+    source = StoredModel.open(model_folder(model))
     target = check_target(target, [source.folder], overwrite)
     _refuse_layers(source)
     ours = is_adapter(source.folder)
@@ -58,6 +58,6 @@ def _refuse_layers(source: StoredModel) -> None:
     behind = [name for name in source.head_names if ".layers." in name and "mtp" not in name]
     if behind and not named:
         raise CheckpointError(
-            f"{source.folder}: config says {count} layers, and the files hold more ({behind[0]}, ...) that are no heads "
-            "in any known layout; mend num_hidden_layers first"
+            f"{source.folder}: config says {count} layers, and the files hold more ({behind[0]}, ...) that are no "
+            "heads in any known layout; mend num_hidden_layers first"
         )

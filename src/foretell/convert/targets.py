@@ -7,14 +7,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
+from transformers import AutoConfig
 
 from foretell.checkpoints.families import Family, family_of_architecture
 from foretell.checkpoints.quantisation import quantisation_of
 from foretell.checkpoints.stored import StoredModel
-from foretell.convert.claims import CLASS_PREFIX, MODELING_FILE
+from foretell.convert.claims import CLASS_PREFIX, MODELING_FILE, is_remote
 from foretell.errors import CheckpointError, UnsupportedModel
 
 Config = dict[str, Any]
+
+_DEFAULTS = ("num_key_value_heads", "rms_norm_eps", "hidden_act", "max_position_embeddings", "tie_word_embeddings")
 
 
 @dataclass(frozen=True)
@@ -40,7 +43,7 @@ class Target:
 
 def _mimo(source: StoredModel, num_modules: int, layer: int) -> Config:
     """Qwen2's config under MiMo's class name: loads without remote code, in transformers as a plain Qwen2."""
-    config = dict(source.config)
+    config = _resolved(source)
     _refuse_for_qwen2(source)
     if said := quantisation_of(config):
         raise CheckpointError(
@@ -54,6 +57,14 @@ def _mimo(source: StoredModel, num_modules: int, layer: int) -> Config:
         "num_nextn_predict_layers": num_modules,
         "use_sliding_window": False,
     }
+
+
+def _resolved(source: StoredModel) -> Config:
+    """The config with what it leaves to its class's defaults: another class has others."""
+    known = AutoConfig.from_pretrained(source.folder, trust_remote_code=False, local_files_only=True).to_dict()
+    has_rope = {"rope_theta", "rope_scaling", "rope_parameters"} & source.config.keys()
+    keys = _DEFAULTS if has_rope else (*_DEFAULTS, "rope_parameters")
+    return {key: known[key] for key in keys if known.get(key) is not None} | source.config
 
 
 def _refuse_for_qwen2(source: StoredModel) -> None:
@@ -128,7 +139,12 @@ def _deepseek(source: StoredModel, num_modules: int, layer: int) -> Config:
 
 
 def remote_class(source: StoredModel) -> Config:
-    """The settings that name the class of ``remote_code``."""
+    """The settings that name the class of ``remote_code``. Raises UnsupportedModel for a trunk with code of its own."""
+    if source.config.get("auto_map") and not is_remote(source.config):
+        raise UnsupportedModel(
+            f"{source.folder}: its class comes from code in the checkpoint (auto_map), which the deepseek-style layout "
+            "would have to replace; use a model of transformers' own"
+        )
     name = CLASS_PREFIX + _architecture(source)
     auto_map = {"AutoModelForCausalLM": f"{MODELING_FILE.removesuffix('.py')}.{name}"}
     return {"architectures": [name], "auto_map": auto_map}
@@ -149,7 +165,7 @@ def remote_code(source: StoredModel, num_modules: int) -> dict[str, str]:
 
 def _mellum(source: StoredModel, num_modules: int, layer: int) -> Config:
     """A dense Qwen3 as Mellum, whose experts are never built: transformers serves its heads without remote code."""
-    config = dict(source.config)
+    config = _resolved(source)
     count = source.num_layers
     types = config.get("layer_types") or ["full_attention"] * count
     if set(types) != {"full_attention"} or config.get("attention_bias"):

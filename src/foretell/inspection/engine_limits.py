@@ -15,7 +15,7 @@ def several_modules(family: Family, facts: Facts) -> dict[str, str]:
     first = f"decodes with the first of {count} modules"
     lines = {}
     if family.name == "mimo":
-        lines["vLLM"] = f"stops when asked for 2 tokens or more: it takes one module, not {count}"
+        lines["vLLM"] = f"{first}, also for later tokens"
         lines["SGLang"] = f"decodes with the last of {count} modules, without a word"
     elif family.name in ("deepseek", "step3p5"):
         announced = facts.config.get("num_nextn_predict_layers") == count

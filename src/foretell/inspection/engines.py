@@ -80,11 +80,11 @@ def engine_lines(family: Family | None, facts: Facts) -> dict[str, str]:
 
 
 def _lost(family: Family | None) -> dict[str, str]:
-    is_deepseek = family is not None and family.name == "deepseek"
+    stops = family is not None and family.name in ("deepseek", "mimo", "qwen3_5", "qwen3_next")  # two of them: run
     takes_heads = family is not None and family.engines[0] == RUNS
     return {
         "transformers": f"{ALONE}; use_mtp stops, as weights are missing" if takes_heads else ALONE,
-        "vLLM": "stops at the missing weights" if is_deepseek else "drafts from random weights: right text, no gain",
+        "vLLM": "stops at the missing weights" if stops else "drafts from random weights: right text, no gain",
         "SGLang": "drafts from weights that nobody set: right text, no gain",
         "llama.cpp": f"{ALONE}; convert it with --no-mtp",
     }
@@ -114,10 +114,12 @@ def _by_layout_alone(family: Family, facts: Facts) -> dict[str, str]:
     """Heads in a layout whose engines' classes serve other architectures."""
     name = ", ".join(facts.architectures) or "a model without a named architecture"
     lines = dict.fromkeys(ENGINES[1:], f"{ALONE}: it has no heads for {name}")
+    if facts.has_own_code:
+        lines["llama.cpp"] = f"cannot convert it: it knows no {name}"
     if family.name in ("deepseek", "mellum", "qwen3_5", "qwen3_next"):
         missing = "" if facts.config.get("num_mtp_layers") else ", if the config had num_mtp_layers"
         code = ", with the folder's code (--trust-remote-code)" if facts.has_own_code else ""
-        lines["vLLM"] = f"{RUNS} through its transformers backend{code}{missing}"
+        lines["vLLM"] = f"from 0.33: {RUNS} through its transformers backend{code}{missing}; refuses before"
     if family.name in _FLAT and any(name.startswith("Qwen3Moe") for name in facts.architectures):
         lines["SGLang"] = RUNS
     return lines
