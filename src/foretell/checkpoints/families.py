@@ -181,7 +181,7 @@ FAMILIES = (
         engines=(
             _WARNS,
             "decodes with the first module, on the state before the trunk's final norm",
-            "decodes with the last module, on the state after the trunk's final norm",
+            "decodes with the last module, on the state after the final norm: right if its gain is 1 (--fold-norm)",
             "cannot convert it",
         ),
     ),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from dataclasses import replace
 from pathlib import Path
@@ -40,8 +41,14 @@ def stored_heads(trunk: Trunk) -> StoredModel | None:
     folder = native_folder(trunk)
     if folder is None or not any(folder.glob("*.safetensors")):
         return None
-    stored = StoredModel.open(folder)
+    stored = _opened(folder, tuple((file.name, file.lstat().st_mtime_ns) for file in sorted(folder.iterdir())))
     return stored if stored.head_names or stored.claim.num_layers else None
+
+
+@functools.lru_cache(maxsize=2)
+def _opened(folder: Path, _stamps: tuple[tuple[str, int], ...]) -> StoredModel:
+    """A load asks several times, and a large model has a hundred thousand headers."""
+    return StoredModel.open(folder)
 
 
 def can_load_native(trunk: Trunk) -> bool:
