@@ -363,3 +363,15 @@ def test_a_link_as_target_is_followed(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "disk")
     strip(source, tmp_path / "link")
     assert (tmp_path / "link").is_symlink() and (tmp_path / "disk" / "config.json").is_file()
+
+
+def test_settings_that_a_config_leaves_to_its_class_are_no_misfit(tmp_path: Path) -> None:
+    """Released configs say less than what save_pretrained writes out."""
+    source = with_heads(tmp_path / "m")
+    strip(source, tmp_path / "tuned")
+    config = config_of(source)
+    for key in ("num_key_value_heads", "v_head_dim", "kv_lora_rank"):
+        del config[key]
+    (source / "config.json").write_text(json.dumps(config))
+    graft(tmp_path / "tuned", source, tmp_path / "out")
+    assert same(read(tmp_path / "out"), read(source))

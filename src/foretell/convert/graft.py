@@ -19,18 +19,24 @@ from foretell.convert.shards import Plan, Progress
 from foretell.convert.targets import remote_class, remote_code
 from foretell.errors import CheckpointError
 
-_SAME = ("model_type", "hidden_size", "vocab_size", "num_hidden_layers", "num_attention_heads", "intermediate_size")
-_SIZES = (
-    *(
-        "num_key_value_heads",
-        "head_dim",
-        "moe_intermediate_size",
-        "n_routed_experts",
-        "num_experts",
-        "num_local_experts",
-    ),
-    *("q_lora_rank", "kv_lora_rank", "v_head_dim"),
-)
+_SIZES = [
+    "model_type",
+    "hidden_size",
+    "vocab_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "intermediate_size",
+    "num_key_value_heads",
+    "head_dim",
+    "q_lora_rank",
+    "kv_lora_rank",
+    "v_head_dim",
+    "moe_intermediate_size",
+    "n_routed_experts",
+    "num_experts",
+    "num_local_experts",
+]
+"""Settings that heads depend on; one that a config leaves to its class is not compared."""
 _EMBEDDINGS = ("embed_tokens.weight", "word_embeddings.weight", "embedding.weight")
 _OUTPUTS = ("lm_head.weight", "output.weight")
 HEADS, COPY = "heads of the original", "copy of the tuned trunk's own, as the original had one of its"
@@ -48,8 +54,8 @@ def graft(
     """Write ``model`` with the native heads of ``original`` to ``target``; every other bit is the model's.
 
     Where the original's heads repeat its embedding or output head, the result repeats the model's. ``reload``: load the
-    result with its heads, where memory allows. Raises
-    CheckpointError where the two do not fit together, and where ``model`` has heads already.
+    result with its heads, where memory allows. Raises CheckpointError where the two do not fit together, and where
+    ``model`` has heads already.
     """
     source, donor = StoredModel.open(model_folder(model)), StoredModel.open(model_folder(original))
     target = check_target(target, [source.folder, donor.folder], overwrite)
@@ -103,8 +109,12 @@ def _check_fit(source: StoredModel, donor: StoredModel) -> None:
             f"{source.folder}: has {len(source.head_names)} tensors of native heads already; to replace them, "
             "strip it first: foretell convert strip"
         )
-    ours, theirs = source.text_config, donor.text_config
-    wrong = [f"{key} {theirs.get(key)!r} (here {ours.get(key)!r})" for key in _SAME if ours.get(key) != theirs.get(key)]
+    sizes = {key: (donor.text_config.get(key), source.text_config.get(key)) for key in _SIZES}
+    wrong = [
+        f"{key} {theirs!r} (here {ours!r})"
+        for key, (theirs, ours) in sizes.items()
+        if theirs != ours and None not in (theirs, ours)
+    ]
     if wrong:
         raise CheckpointError(f"{donor.folder}: its heads do not fit {source.folder}: {', '.join(wrong)}")
     theirs_said, said = (quantisation_of(model.config) for model in (donor, source))
@@ -113,7 +123,7 @@ def _check_fit(source: StoredModel, donor: StoredModel) -> None:
             f"{donor.folder}: quantised as {_setting(theirs_said)}, {source.folder} as {_setting(said)}; heads and "
             "trunk would be read with one setting: give an original that is stored as the trunk is"
         )
-    _check_whole(source, donor)
+    _check_whole(donor)
 
 
 def _setting(said: Quantisation | None) -> str:
@@ -121,8 +131,8 @@ def _setting(said: Quantisation | None) -> str:
     return "not at all" if said is None else f"{said.method} {said.bits or ''}".rstrip()
 
 
-def _check_whole(source: StoredModel, donor: StoredModel) -> None:
-    """Every part of every module must be there, and its layer be one that the tuned trunk has too."""
+def _check_whole(donor: StoredModel) -> None:
+    """Raise CheckpointError where a part of a module is not there, or a module that the config announces."""
     family, count = donor.family, donor.num_layers
     if family is None:
         return
@@ -140,10 +150,6 @@ def _check_whole(source: StoredModel, donor: StoredModel) -> None:
         lacking.append(f"{donor.claim.num_layers} modules announced, {donor.num_modules} found")
     if lacking:
         raise CheckpointError(f"{donor.folder}: its heads are not whole: {', '.join(lacking)}; give a whole original")
-    sizes = {key: (donor.text_config.get(key), source.text_config.get(key)) for key in _SIZES}
-    wrong = [f"{key} {theirs!r} (here {ours!r})" for key, (theirs, ours) in sizes.items() if theirs != ours]
-    if wrong:
-        raise CheckpointError(f"{donor.folder}: its heads do not fit {source.folder}: {', '.join(wrong)}")
 
 
 def _plain_roots(source: StoredModel, donor: StoredModel) -> list[str]:
@@ -162,9 +168,8 @@ def _copies(source: StoredModel, donor: StoredModel) -> dict[str, str]:
         for endings in (_EMBEDDINGS, (*_OUTPUTS, "shared_head.head.weight")):
             if not name.endswith(endings):
                 continue
-            ends = (
-                _EMBEDDINGS if endings is _EMBEDDINGS else (*_OUTPUTS, *_EMBEDDINGS)
-            )  # a tied output is the embedding
+            # A tied output head is the embedding.
+            ends = _EMBEDDINGS if endings is _EMBEDDINGS else (*_OUTPUTS, *_EMBEDDINGS)
             twins = [twin for end in ends for twin in donor.headers if twin.endswith(end)]
             twin = next((twin for twin in twins if twin not in donor.head_names and twin in source.headers), None)
             if twin and _equal(donor, name, twin):
