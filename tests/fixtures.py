@@ -126,47 +126,37 @@ def tiny_glm4_moe(**kw: Any) -> Any:
     return build(transformers.Glm4MoeConfig(**_base(**ROUTED_EXPERTS | kw)))
 
 
+LATENT = dict(
+    num_key_value_heads=4, q_lora_rank=32, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12
+)
+"""Latent attention."""
+RECURRENT = dict(
+    num_hidden_layers=4,
+    linear_num_key_heads=2,
+    linear_num_value_heads=2,
+    linear_key_head_dim=16,
+    linear_value_head_dim=16,
+)
+"""Gated delta nets: three recurrent layers and one of attention."""
+EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
+
+
 def tiny_deepseek_v3(**kw: Any) -> Any:
     """Latent attention (key and value heads of different width) and experts."""
-    latent = dict(
-        num_key_value_heads=4,
-        q_lora_rank=32,
-        kv_lora_rank=16,
-        qk_nope_head_dim=16,
-        qk_rope_head_dim=8,
-        v_head_dim=12,
-    )
-    values = _base(**ROUTED_EXPERTS | latent | kw)
+    values = _base(**ROUTED_EXPERTS | LATENT | kw)
     del values["head_dim"]
     return build(transformers.DeepseekV3Config(**values))
 
 
 def tiny_qwen3_next(**kw: Any) -> Any:
     """Three recurrent layers and one of attention."""
-    values = dict(
-        num_hidden_layers=4,
-        linear_num_key_heads=2,
-        linear_num_value_heads=2,
-        linear_key_head_dim=16,
-        linear_value_head_dim=16,
-        num_experts=4,
-        num_experts_per_tok=2,
-        moe_intermediate_size=32,
-        shared_expert_intermediate_size=32,
-    )
+    values = RECURRENT | EXPERTS | dict(shared_expert_intermediate_size=32)
     return build(transformers.Qwen3NextConfig(**_base(**values | kw)))
 
 
 def tiny_qwen3_5(**kw: Any) -> Any:
     """The same layers without experts."""
-    values = dict(
-        num_hidden_layers=4,
-        linear_num_key_heads=2,
-        linear_num_value_heads=2,
-        linear_key_head_dim=16,
-        linear_value_head_dim=16,
-    )
-    return build(transformers.Qwen3_5TextConfig(**_base(**values | kw)))
+    return build(transformers.Qwen3_5TextConfig(**_base(**RECURRENT | kw)))
 
 
 FAMILIES = {

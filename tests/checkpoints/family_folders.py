@@ -17,6 +17,9 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from tests.fixtures import (
+    EXPERTS,
+    LATENT,
+    RECURRENT,
     ROUTED_EXPERTS,
     _base,
     build,
@@ -30,42 +33,29 @@ from tests.fixtures import (
 )
 
 Tensors = dict[str, torch.Tensor]
-_LATENT = dict(
-    num_key_value_heads=4, q_lora_rank=32, kv_lora_rank=16, qk_nope_head_dim=16, qk_rope_head_dim=8, v_head_dim=12
-)
-_LINEAR = dict(
-    num_hidden_layers=4,
-    linear_num_key_heads=2,
-    linear_num_value_heads=2,
-    linear_key_head_dim=16,
-    linear_value_head_dim=16,
-)
-_EXPERTS = dict(num_experts=4, num_experts_per_tok=2, moe_intermediate_size=32)
 
 
 def tiny_qwen3_5_moe(**kw: Any) -> Any:
     """Three recurrent layers and one of gated attention, with routed experts and a shared one."""
-    values = _LINEAR | _EXPERTS | {"shared_expert_intermediate_size": 32} | kw
+    values = RECURRENT | EXPERTS | {"shared_expert_intermediate_size": 32} | kw
     return build(transformers.Qwen3_5MoeTextConfig(**_base(**values)))
 
 
 def tiny_glm4_moe_lite(**kw: Any) -> Any:
     """Latent attention and experts."""
-    values = _base(**ROUTED_EXPERTS | _LATENT | kw)
+    values = _base(**ROUTED_EXPERTS | LATENT | kw)
     del values["head_dim"]
     return build(transformers.Glm4MoeLiteConfig(**values))
 
 
 def tiny_hy_v3(**kw: Any) -> Any:
     """One dense layer, one with experts."""
-    return build(
-        transformers.HYV3Config(**_base(**_EXPERTS | dict(first_k_dense_replace=1, num_shared_experts=1) | kw))
-    )
+    return build(transformers.HYV3Config(**_base(**EXPERTS | dict(first_k_dense_replace=1, num_shared_experts=1) | kw)))
 
 
 def tiny_exaone_moe(**kw: Any) -> Any:
     """One dense layer, one with experts."""
-    return build(transformers.ExaoneMoeConfig(**_base(**_EXPERTS | dict(first_k_dense_replace=1) | kw)))
+    return build(transformers.ExaoneMoeConfig(**_base(**EXPERTS | dict(first_k_dense_replace=1) | kw)))
 
 
 def tiny_mellum(**kw: Any) -> Any:

@@ -96,15 +96,19 @@ class Family:
         return rest
 
 
-def _behind(*, norm: str, **others: str) -> dict[str, str]:
-    """Layers behind the trunk's last, as DeepSeek-V3 stores them."""
-    at = "model.layers.{n}"
-    parts = {"enorm": f"{at}.enorm", "hnorm": f"{at}.hnorm", "eh_proj": f"{at}.eh_proj", "norm": f"{at}.{norm}"}
-    return parts | {part: f"{at}.{name}" for part, name in others.items()} | {"layer": at}
+def _within(
+    at: str, *, norm: str, enorm: str = "enorm", hnorm: str = "hnorm", eh_proj: str = "eh_proj", **others: str
+) -> dict[str, str]:
+    """A module whose tensors all lie at one place, beside those of its layer."""
+    parts = {"enorm": enorm, "hnorm": hnorm, "eh_proj": eh_proj, "norm": norm} | others
+    return {part: f"{at}.{name}" for part, name in parts.items()} | {"layer": at}
 
 
-_SHARED_HEAD = _behind(norm="shared_head.norm", embedding="embed_tokens", output="shared_head.head")
-_FINAL_LAYERNORM = _behind(norm="final_layernorm", embedding="embed_tokens")
+_BEHIND = "model.layers.{n}"
+"""Layers behind the trunk's last, as DeepSeek-V3 stores them."""
+_MIMO_NAMES = {"enorm": "token_layernorm", "hnorm": "hidden_layernorm", "eh_proj": "input_proj"}
+_SHARED_HEAD = _within(_BEHIND, norm="shared_head.norm", embedding="embed_tokens", output="shared_head.head")
+_FINAL_LAYERNORM = _within(_BEHIND, norm="final_layernorm", embedding="embed_tokens")
 _FLAT = {
     "enorm": "mtp.pre_fc_norm_embedding",
     "hnorm": "mtp.pre_fc_norm_hidden",
@@ -159,7 +163,7 @@ FAMILIES = (
         name="step3p5",
         models="Step-3.5 and 3.7 Flash",
         architectures=r"Step3p[57]\w*",
-        parts=_behind(norm="transformer.shared_head.norm", output="transformer.shared_head.output"),
+        parts=_within(_BEHIND, norm="transformer.shared_head.norm", output="transformer.shared_head.output"),
         conventions={"hidden_source": "pre", "feedback": "raw", "own_output": True},
         centred=True,
         engines=("3.7 (with images): decodes with the heads", _RUNS, _RUNS, _RUNS),
@@ -169,13 +173,7 @@ FAMILIES = (
         name="mimo",
         models="Xiaomi MiMo-7B",
         architectures=r"MiMoForCausalLM",
-        parts={
-            "enorm": "model.mtp_layers.{k}.token_layernorm",
-            "hnorm": "model.mtp_layers.{k}.hidden_layernorm",
-            "eh_proj": "model.mtp_layers.{k}.input_proj",
-            "norm": "model.mtp_layers.{k}.final_layernorm",
-            "layer": "model.mtp_layers.{k}",
-        },
+        parts=_within("model.mtp_layers.{k}", norm="final_layernorm", **_MIMO_NAMES),
         conventions={"hidden_source": "pre", "concat": "hidden_first", "zero_first": True},
         max_modules=1,
         engines=(
@@ -189,13 +187,7 @@ FAMILIES = (
         name="mimo_v2",
         models="MiMo-V2-Flash, V2.5, Pro",
         architectures=r"MiMoV2\w*",
-        parts={
-            "enorm": "model.mtp.layers.{k}.enorm",
-            "hnorm": "model.mtp.layers.{k}.hnorm",
-            "eh_proj": "model.mtp.layers.{k}.eh_proj",
-            "norm": "model.mtp.layers.{k}.final_layernorm",
-            "layer": "model.mtp.layers.{k}",
-        },
+        parts=_within("model.mtp.layers.{k}", norm="final_layernorm"),
         count_keys=(),
         conventions={"hidden_source": "pre", "feedback": "raw"},
         renames=(("pre_mlp_layernorm", "post_attention_layernorm"),),
@@ -261,13 +253,7 @@ FAMILIES = (
         name="transformers",
         models="heads under the names that transformers' MtpModel shares among families; our own adapters",
         architectures="",
-        parts={
-            "enorm": "mtp.layers.{k}.enorm",
-            "hnorm": "mtp.layers.{k}.hnorm",
-            "eh_proj": "mtp.layers.{k}.eh_proj",
-            "norm": "mtp.layers.{k}.post_norm",
-            "layer": "mtp.layers.{k}",
-        },
+        parts=_within("mtp.layers.{k}", norm="post_norm"),
         count_keys=("num_mtp_layers",),
         engines=(_RUNS, _RUNS, "runs the trunk", "cannot convert it"),
     ),
@@ -275,13 +261,7 @@ FAMILIES = (
         name="nemotron_h",
         models="Nemotron-H, Nemotron-3",
         architectures=r"NemotronH\w*",
-        parts={
-            "enorm": "mtp.layers.{k}.enorm",
-            "hnorm": "mtp.layers.{k}.hnorm",
-            "eh_proj": "mtp.layers.{k}.eh_proj",
-            "norm": "mtp.layers.{k}.final_layernorm",
-            "layer": "mtp.layers.{k}",
-        },
+        parts=_within("mtp.layers.{k}", norm="final_layernorm"),
         max_modules=1,
         engines=(_DROPS, _RUNS, _RUNS, "MoE: decodes with the heads"),
         blocked="a module is several layers of different kinds",
@@ -307,13 +287,7 @@ FAMILIES = (
         name="speculators",
         models="speculators, type mtp (Qwen3, Qwen3-Next, Qwen3.5 trunks)",
         architectures="",
-        parts={
-            "enorm": "mtp_layers.{k}.token_layernorm",
-            "hnorm": "mtp_layers.{k}.hidden_layernorm",
-            "eh_proj": "mtp_layers.{k}.input_proj",
-            "norm": "mtp_layers.{k}.final_layernorm",
-            "layer": "mtp_layers.{k}",
-        },
+        parts=_within("mtp_layers.{k}", norm="final_layernorm", **_MIMO_NAMES),
         count_keys=(),
         max_modules=1,
         engines=("cannot read it", "cannot read it: stitch it into its trunk", "cannot read it", "cannot convert it"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from foretell.checkpoints.families import Family
@@ -85,6 +85,17 @@ def stored_modules(family: Family, names: Iterable[str], num_layers: int) -> tup
 def missing_parts(family: Family, module: StoredModule) -> list[str]:
     """Parts that every module of the family has and this one lacks."""
     return [part for part in family.parts if part not in COPIES and part not in module.parts]
+
+
+def lacking_parts(family: Family, modules: Sequence[StoredModule]) -> list[tuple[int, list[str]]]:
+    """(module, from 1, and the parts it lacks) of those that are not whole; what is stored once is the first one's."""
+    shared = {part for part, prefix in family.parts.items() if "{" not in prefix}
+    found = []
+    for number, module in enumerate(modules, start=1):
+        parts = [part for part in missing_parts(family, module) if number == 1 or part not in shared]
+        if parts:
+            found.append((number, parts))
+    return found
 
 
 def _spans_layers(family: Family) -> bool:

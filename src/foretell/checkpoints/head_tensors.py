@@ -14,7 +14,8 @@ from foretell.errors import CheckpointError
 from foretell.models.heads import Heads
 from foretell.models.sequential import SequentialHeads, SequentialModule
 
-_NORMS = ("enorm", "hnorm", "norm")
+NORMS = ("enorm", "hnorm", "norm")
+"""Parts that are a norm's gain."""
 
 
 def wanted_tensors(heads: Heads, family: Family, stored: Collection[Place] = ()) -> dict[Place, torch.Size]:
@@ -41,7 +42,7 @@ def fill_heads(heads: Heads, family: Family, tensors: Mapping[Place, torch.Tenso
             if part in family.parts:
                 values = tensors[shared_place(family, index, part)]
                 own = getattr(module, part)
-                if part in _NORMS:
+                if part in NORMS:
                     values = as_stored_gain(values, from_centred=family.centred, to_centred=is_centred(own))
                 own.weight.copy_(values)
         layer = {p.rest: values for p, values in tensors.items() if (p.module, p.part) == (index, "layer")}

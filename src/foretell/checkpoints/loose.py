@@ -13,7 +13,7 @@ import torch
 from foretell.checkpoints.families import Family, detect_family
 from foretell.checkpoints.files import TensorHeader, one_line, read_headers
 from foretell.checkpoints.native import NativeClaim
-from foretell.checkpoints.stored import StoredModel
+from foretell.checkpoints.stored import StoredModel, float_types
 from foretell.errors import CheckpointError
 
 _EAGLE_3 = "EAGLE-3 heads, which read three layers' states"
@@ -24,7 +24,7 @@ _FOREIGN = (
     (("layers.0.", "fc."), "EAGLE-1 heads, which have no norms before their projection"),
     (("pre_projection.",), "a Gemma-4 assistant, which reads its target's keys"),
 )
-_TYPES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.float64: "F64"}
+_TYPES = {dtype: name for name, dtype in float_types().items()}
 
 
 @dataclass(frozen=True)

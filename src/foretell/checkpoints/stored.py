@@ -119,9 +119,7 @@ class StoredModel:
 
     def dtype(self, name: str) -> torch.dtype:
         """The torch type of a stored tensor. Raises CheckpointError for a type that torch has no name for here."""
-        import torch
-
-        types = dict(zip(FLOATS, (torch.float32, torch.bfloat16, torch.float16, torch.float64), strict=True))
+        types = float_types()
         if (stored := self.headers[name].dtype) not in types:
             raise CheckpointError(
                 f"{self.folder}: {name} is stored as {stored}; heads are stored beside one of {', '.join(types)}"
@@ -140,6 +138,13 @@ class StoredModel:
                         yield name, file.get_tensor(name)
             except (SafetensorError, OSError) as error:
                 raise CheckpointError(f"{path}: cannot be read ({one_line(error)})") from error
+
+
+def float_types() -> dict[str, torch.dtype]:
+    """Torch's types of plain numbers, by their names in ``FLOATS``; torch is imported for it."""
+    import torch
+
+    return dict(zip(FLOATS, (torch.float32, torch.bfloat16, torch.float16, torch.float64), strict=True))
 
 
 def _check_index(folder: Path, places: dict[str, Path]) -> None:

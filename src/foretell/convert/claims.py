@@ -40,17 +40,15 @@ def without_heads(config: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
 def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
     """``config`` that announces the heads which ``original`` does, by the same settings in the same place."""
     changed = copy.deepcopy(dict(config))
-    nested = original.get("text_config")
-    for source, target in ((original, changed), (nested, changed.get("text_config"))):
-        if isinstance(source, Mapping):
-            target = target if isinstance(target, dict) else changed
-            if target is changed and nested is None and isinstance(changed.get("text_config"), dict):
-                target = changed["text_config"]
-            target |= {key: source[key] for key in (*CLAIMS, *LISTS, *_OTHERS) if key in source}
-            for key in _PER_LAYER:
-                theirs, own = source.get(key), target.get(key)
-                if isinstance(theirs, list) and isinstance(own, list) and len(theirs) > len(own):
-                    target[key] = own + theirs[len(own) :]
+    nested, own = original.get("text_config"), changed.get("text_config")
+    inner = own if isinstance(own, dict) else changed
+    pairs = [(original, changed), (nested, inner)] if isinstance(nested, Mapping) else [(original, inner)]
+    for source, target in pairs:
+        target |= {key: source[key] for key in (*CLAIMS, *LISTS, *_OTHERS) if key in source}
+        for key in _PER_LAYER:
+            theirs, ours = source.get(key), target.get(key)
+            if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) > len(ours):
+                target[key] = ours + theirs[len(ours) :]
     return changed
 
 

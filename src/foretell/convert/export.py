@@ -51,7 +51,7 @@ def export(
         raise UsageError(f"to {to!r} is not allowed; give {', '.join(TARGETS)}")
     goal, info = TARGETS[to], read_adapter_config(adapter)
     source = StoredModel.open(model_folder(trunk, on_progress))
-    target = check_target(target, [source.folder, info.folder], overwrite)
+    folder = check_target(target, [source.folder, info.folder], overwrite)
     num_modules = _num_modules(info, num_modules)
     model = skeleton(source.folder)
     _check_fit(source, info, model, goal)
@@ -63,7 +63,7 @@ def export(
             f"{source.folder}: the {family.name} layout puts heads behind model.layers, and this model's layers have "
             "another prefix"
         )
-    report = Conversion(f"export --to {to}", str(source.folder), str(Path(target)))
+    report = Conversion(f"export --to {to}", str(source.folder), str(folder))
     report.notes += check_conventions(info, family, num_modules, fold_norm)
     index = layer_index(model, info.heads.block_layer)
     config = goal.config(source, num_modules, index)
@@ -97,14 +97,14 @@ def export(
     plan.added = added()
     report.notes.append(f"serve with {goal.serve}")
 
-    def check(folder: Path) -> None:
+    def check(fresh: Path) -> None:
         if reload:
-            check_reload(source, folder, info, num_modules, report, folded=fold_norm)
+            check_reload(source, fresh, info, num_modules, report, folded=fold_norm)
 
     size = sum(t.numel() * t.element_size() for t in extra.values()) + (info.folder / "mtp.safetensors").stat().st_size
     write_converted(
         source,
-        target,
+        folder,
         plan,
         config,
         report,

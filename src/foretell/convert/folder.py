@@ -68,7 +68,7 @@ def check_target(folder: str | PathLike[str], sources: list[Path], overwrite: bo
 
 def write_converted(
     source: StoredModel,
-    target: str | PathLike[str],
+    folder: Path,
     plan: Plan,
     config: Mapping[str, Any],
     report: Conversion,
@@ -81,10 +81,9 @@ def write_converted(
 ) -> None:
     """Write ``config``, the weights of ``plan``, the source's other files and ``texts``; fill in ``report``.
 
-    What was written is read back, and handed to ``check``, before the folder appears. Raises CheckpointError, and
-    leaves nothing then.
+    ``folder``: as ``check_target`` gave it. What was written is read back, and handed to ``check``, before it appears.
+    Raises CheckpointError, and leaves nothing then.
     """
-    folder = check_target(target, [source.folder], overwrite)
     _check_room(source, folder, added_bytes)
     report.kept = [name for name in source.headers if name not in plan.dropped and name not in plan.changed]
     report.dropped |= plan.dropped

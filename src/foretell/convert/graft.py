@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from foretell.checkpoints.files import refuse_not_finite
+from foretell.checkpoints.head_modules import lacking_parts, stored_modules
 from foretell.checkpoints.quantisation import Quantisation, quantisation_of
 from foretell.checkpoints.stored import FLOATS, StoredModel
 from foretell.convert.claims import is_remote, with_heads_of, with_plain_heads
@@ -58,10 +59,10 @@ def graft(
     ``model`` has heads already.
     """
     source, donor = StoredModel.open(model_folder(model)), StoredModel.open(model_folder(original))
-    target = check_target(target, [source.folder, donor.folder], overwrite)
+    folder = check_target(target, [source.folder, donor.folder], overwrite)
     _check_fit(source, donor)
     copies = _copies(source, donor)
-    report = Conversion("graft", str(source.folder), str(Path(target)))
+    report = Conversion("graft", str(source.folder), str(folder))
     report.added = {name: COPY if name in copies else HEADS for name in donor.head_names}
     report.notes.append(
         "the heads were trained for the original trunk: text stays exact, acceptance may drop; foretell probe shows "
@@ -82,12 +83,12 @@ def graft(
         texts = remote_code(source, donor.num_modules)
     config = with_plain_heads(config, _plain_roots(source, donor))
 
-    def check(folder: Path) -> None:
-        report.checks.append(check_loads(source, folder, with_heads=True) if reload else "not loaded, as asked")
+    def check(fresh: Path) -> None:
+        report.checks.append(check_loads(source, fresh, with_heads=True) if reload else "not loaded, as asked")
 
     write_converted(
         source,
-        target,
+        folder,
         plan,
         config,
         report,
@@ -133,19 +134,10 @@ def _setting(said: Quantisation | None) -> str:
 
 def _check_whole(donor: StoredModel) -> None:
     """Raise CheckpointError where a part of a module is not there, or a module that the config announces."""
-    family, count = donor.family, donor.num_layers
-    if family is None:
+    if donor.family is None:
         return
-    places = [place for name in donor.head_names if (place := family.place(name, count))]
-    fused = {part for part in family.parts if part not in ("layer", "embedding", "output")}
-    lacking = [
-        f"{part} of module {module + 1}"
-        for module in range(donor.num_modules)
-        for part in sorted(fused - {place.part for place in places if place.module == module})
-        if "{k}" in family.parts[part] or "{n}" in family.parts[part] or module == 0
-    ]
-    if family.name == "nemotron_h":  # its module is several layers, and these parts are in one of them each
-        lacking = []
+    modules, _ = stored_modules(donor.family, donor.head_names, donor.num_layers)
+    lacking = [f"{part} of module {number}" for number, parts in lacking_parts(donor.family, modules) for part in parts]
     if donor.claim.num_layers > donor.num_modules:
         lacking.append(f"{donor.claim.num_layers} modules announced, {donor.num_modules} found")
     if lacking:

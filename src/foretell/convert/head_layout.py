@@ -12,14 +12,12 @@ from foretell.checkpoints.adapter_config import TENSOR_FILE, AdapterInfo
 from foretell.checkpoints.families import Family, Place, family_named
 from foretell.checkpoints.files import read_headers, refuse_not_finite
 from foretell.checkpoints.folds import centre, fold_gain_into_norm, is_centred, swap_halves, take_gain_out, uncentre
-from foretell.checkpoints.head_tensors import as_stored_gain
+from foretell.checkpoints.head_tensors import NORMS, as_stored_gain
 from foretell.checkpoints.layer_names import fused_name, stored_layer
 from foretell.convert.conventions import concat_of
 from foretell.convert.norm_fold import NormFold
 from foretell.convert.skeleton import final_norm, layer_index
 from foretell.errors import CheckpointError, UnsupportedModel
-
-_NORMS = ("enorm", "hnorm", "norm")
 
 
 class HeadTensors:
@@ -120,7 +118,7 @@ class HeadTensors:
             else:
                 own = take_gain_out(own, self.fold.gain_D)
             values = centre(own) if centred else own
-        if place.part in _NORMS and self.family.centred not in (None, centred):
+        if place.part in NORMS and self.family.centred not in (None, centred):
             self._note("zero-centred norms" if self.family.centred else "norms with their whole gain")
             return as_stored_gain(values, from_centred=centred, to_centred=self.family.centred)
         if place.part == "eh_proj" and self.info.heads.concat != concat_of(self.family):

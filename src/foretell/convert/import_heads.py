@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from foretell.checkpoints.adapter import disk_name, load_adapter, save_adapter
+from foretell.checkpoints.head_modules import COPIES
 from foretell.checkpoints.layer_names import fused_name
 from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.loose import LooseHeads, open_heads, why_foreign
@@ -21,8 +22,6 @@ from foretell.convert.report import Conversion
 from foretell.errors import CheckpointError
 from foretell.models.heads import Heads
 from foretell.models.trunk import Trunk
-
-_COPIES = ("embedding", "output")
 
 
 def import_heads(
@@ -53,7 +52,7 @@ def import_heads(
     report.dropped = {
         name: "the trunk's own embedding and output head are used"
         for name in stored.head_names
-        if (place := stored.family.place(name, stored.num_layers)) and place.part in _COPIES
+        if (place := stored.family.place(name, stored.num_layers)) and place.part in COPIES
     }
     if isinstance(stored, LooseHeads):
         report.dropped |= {name: "no tensor of heads" for name in stored.headers if name not in stored.head_names}
@@ -88,7 +87,7 @@ def _renamed(stored: StoredModel) -> dict[str, str]:
     found = {}
     for name in stored.head_names:
         place = family.place(name, stored.num_layers)
-        if place is not None and place.part not in _COPIES:
+        if place is not None and place.part not in COPIES:
             found[name] = f"modules_by_depth.{place.module}.{place.part}.{fused_name(place.rest)}"
     return found
 

@@ -10,8 +10,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from foretell.checkpoints.files import one_line
 from foretell.checkpoints.quiet import quiet_transformers
-from foretell.errors import CheckpointError, UnsupportedModel
+from foretell.errors import UnsupportedModel
 from foretell.models.decoder import final_norm_name
+from foretell.models.support import block_index
 
 
 def skeleton(folder: Path) -> Any:
@@ -25,17 +26,8 @@ def skeleton(folder: Path) -> Any:
 
 
 def layer_index(model: Any, block_layer: int) -> int:
-    """The layer that heads' blocks are built as; see Trunk.block_config."""
-    config = model.get_decoder().config
-    if not -1 <= block_layer < config.num_hidden_layers:
-        raise CheckpointError(
-            f"heads: block_layer is {block_layer}; the trunk has layers 0 to {config.num_hidden_layers - 1}"
-        )
-    if block_layer >= 0:
-        return block_layer
-    types = list(getattr(config, "layer_types", None) or [])
-    full = [i for i, kind in enumerate(types) if kind == "full_attention"]
-    return full[-1] if full else config.num_hidden_layers - 1
+    """The layer that heads' blocks are built as; see block_index."""
+    return block_index(model.get_decoder().config, block_layer, "the trunk")
 
 
 def final_norm(model: Any) -> tuple[str, Any]:

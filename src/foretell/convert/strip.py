@@ -29,12 +29,12 @@ def strip(
     like some may be the trunk's own layers, or where ``target`` cannot be written.
     """
     source = StoredModel.open(model_folder(model))
-    target = check_target(target, [source.folder], overwrite)
+    folder = check_target(target, [source.folder], overwrite)
     _refuse_layers(source)
     ours = is_adapter(source.folder)
     if not source.head_names and not source.claim.num_layers and not ours:
         raise CheckpointError(f"{source.folder}: no heads in it, and its config announces none; it is plain already")
-    report = Conversion("strip", str(source.folder), str(Path(target)))
+    report = Conversion("strip", str(source.folder), str(folder))
     if ours:
         report.notes.append("the heads' own files (mtp_config.json, mtp.safetensors) were left out")
     if source.claim.num_layers and not source.head_names:
@@ -42,11 +42,11 @@ def strip(
     family = source.family.name if source.family else "unknown"
     plan = Plan(dropped=dict.fromkeys(source.head_names, f"native heads, {family} layout"))
 
-    def check(folder: Path) -> None:
-        report.checks.append(check_loads(source, folder, with_heads=False) if reload else "not loaded, as asked")
+    def check(fresh: Path) -> None:
+        report.checks.append(check_loads(source, fresh, with_heads=False) if reload else "not loaded, as asked")
 
     config = without_heads(source.config, source.num_layers)
-    write_converted(source, target, plan, config, report, check=check, overwrite=overwrite, on_progress=on_progress)
+    write_converted(source, folder, plan, config, report, check=check, overwrite=overwrite, on_progress=on_progress)
     return report
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from foretell.checkpoints.families import Family
 from foretell.checkpoints.files import TensorHeader
-from foretell.checkpoints.head_modules import StoredModule, missing_parts
+from foretell.checkpoints.head_modules import StoredModule, lacking_parts
 from foretell.checkpoints.native import LOST, NativeClaim
 from foretell.inspection.costs import embedding_of
 from foretell.inspection.engines import UNANNOUNCED
@@ -43,11 +43,8 @@ def head_problems(
         )
     elif claim.num_layers and claim.num_layers != len(modules):
         problems.append(f"{claim} ({claim.key}), the files hold tensors of {len(modules)}")
-    for index, module in enumerate(modules):
-        alone = set(missing_parts(family, module)) - {part for part in family.parts if "{" not in family.parts[part]}
-        missing = [part for part in missing_parts(family, module) if index == 0 or part in alone]
-        if missing:
-            problems.append(f"module {index + 1} of the heads is incomplete: no {', '.join(missing)} in the files")
+    for number, missing in lacking_parts(family, modules):
+        problems.append(f"module {number} of the heads is incomplete: no {', '.join(missing)} in the files")
     for index, module in enumerate(modules[1:], 2):
         if odd := sorted(module.rests ^ modules[0].rests):
             problems.append(f"modules 1 and {index} of the heads differ in {len(odd)} tensors ({', '.join(odd[:3])})")

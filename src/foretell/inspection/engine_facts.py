@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from foretell.checkpoints.families import FAMILIES, Family
 from foretell.checkpoints.native import NativeClaim
 
 
@@ -47,13 +45,3 @@ class Facts:
         if isinstance(kinds, list) and kinds:
             return all(kind == "full_attention" for kind in kinds[: self.num_layers])
         return self.config.get("full_attention_interval") == 1
-
-
-def family_of_architecture(config: Mapping[str, Any]) -> Family | None:
-    """The family that the architecture belongs to, for a checkpoint that has lost its heads."""
-    named = config.get("architectures")
-    for name in named if isinstance(named, list) else ():
-        for family in FAMILIES:
-            if family.architectures and re.fullmatch(family.architectures, str(name)):
-                return family
-    return None

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE, is_adapter
-from foretell.checkpoints.families import Family, detect_family
+from foretell.checkpoints.families import Family, detect_family, family_of_architecture
 from foretell.checkpoints.files import TensorHeader
 from foretell.checkpoints.head_modules import COPIES, HeadLayout
 from foretell.checkpoints.native import native_tensors
@@ -34,7 +34,7 @@ from foretell.inspection.costs import (
 )
 from foretell.inspection.disagreements import head_problems, trunk_problems
 from foretell.inspection.drafters import drafter_of
-from foretell.inspection.engine_facts import Facts, family_of_architecture
+from foretell.inspection.engine_facts import Facts
 from foretell.inspection.engines import engine_lines
 from foretell.inspection.inspection import Inspection
 from foretell.inspection.open_folder import open_folder

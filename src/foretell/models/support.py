@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from foretell.errors import UnsupportedModel
+from foretell.errors import CheckpointError, UnsupportedModel
 
 if TYPE_CHECKING:
     from foretell.models.trunk import Trunk
@@ -26,6 +26,22 @@ def refuse_layer_types(family: str, config: Any) -> None:
             f"{family}: layers of type {', '.join(unknown)} are not supported; "
             f"use a model whose layers are all of type {' or '.join(ATTENTION_KINDS)}"
         )
+
+
+def block_index(config: Any, block_layer: int, name: str) -> int:
+    """The layer that heads' blocks are built as; -1: the last full-attention one, or the last where none is.
+
+    ``config``: the decoder's. Raises CheckpointError where there is no such layer, with the trunk's ``name``.
+    """
+    if not -1 <= block_layer < config.num_hidden_layers:
+        raise CheckpointError(
+            f"heads: block_layer is {block_layer}; {name} has layers 0 to {config.num_hidden_layers - 1}"
+        )
+    if block_layer >= 0:
+        return block_layer
+    types = list(getattr(config, "layer_types", None) or [])
+    full = [i for i, kind in enumerate(types) if kind == "full_attention"]
+    return full[-1] if full else int(config.num_hidden_layers) - 1
 
 
 def refuse_for_heads(trunk: Trunk) -> None:

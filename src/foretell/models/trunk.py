@@ -9,12 +9,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from foretell.errors import CheckpointError, UnsupportedModel
+from foretell.errors import UnsupportedModel
 from foretell.models import attention
 from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions, final_norm_name
 from foretell.models.quantised import dense, stored_tensors
 from foretell.models.recurrent_support import carries_state, recurrent_kind
 from foretell.models.shards import whole
+from foretell.models.support import block_index
 
 
 class Trunk(nn.Module):
@@ -183,17 +184,7 @@ class Trunk(nn.Module):
         -1: the last full-attention layer, or the last layer where none is. Raises CheckpointError for no layer.
         """
         config = copy.deepcopy(self.decoder.config)
-        types = list(getattr(config, "layer_types", None) or [])
-        if index >= config.num_hidden_layers:
-            raise CheckpointError(
-                f"heads: block_layer is {index}; {self.name} has layers 0 to {config.num_hidden_layers - 1}"
-            )
-        if index >= 0:
-            pass
-        elif "full_attention" not in types:
-            index = config.num_hidden_layers - 1
-        else:
-            index = max(i for i, kind in enumerate(types) if kind == "full_attention")
+        index = block_index(config, index, self.name)
         for name in ("layer_types", "mlp_layer_types"):
             values = getattr(config, name, None)
             if values:
