@@ -28,8 +28,9 @@ class HeadsConfig:
     layer ("below", parallel and medusa). ``concat``: which half of eh_proj's input comes first. ``feedback``: state
     passed to the next depth, after ("normed") or before ("raw") the head's own final norm. ``final_norm``: the heads'
     "own", the "trunk"'s or "none". ``zero_first``: the embedding beside a text's first state counts as zeros.
-    ``block_layer``: the trunk's layer that blocks are built as, -1 = the last one with full attention. ``own_output``:
-    output matrices of their own (medusa always has them).
+    ``block_layer``: the trunk's layer that blocks are built as, -1 = the last one with full attention. ``then_layer``:
+    the one without attention that a second layer behind it is built as (sequential), as Nemotron-H has its experts; -1
+    = there is none. ``own_output``: output matrices of their own (medusa always has them).
     ``draft_vocab_size``: rows of the draft vocabulary, 0 = all. ``max_positions``: the head's own window, 0 = the
     trunk's.
     """
@@ -49,6 +50,7 @@ class HeadsConfig:
     num_res_blocks: int = 1
     zero_first: bool = False
     block_layer: int = -1
+    then_layer: int = -1
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -127,7 +129,7 @@ _ALLOWED = {
 }
 _MEANINGLESS = {
     "sequential": ("block", "num_res_blocks"),
-    "parallel": ("concat", "feedback", "num_res_blocks", "zero_first"),
-    "medusa": ("concat", "feedback", "final_norm", "block", "zero_first", "block_layer"),
+    "parallel": ("concat", "feedback", "num_res_blocks", "zero_first", "then_layer"),
+    "medusa": ("concat", "feedback", "final_norm", "block", "zero_first", "block_layer", "then_layer"),
 }
 """Settings that do not apply to a kind: it has no such part."""

@@ -72,10 +72,28 @@ def tiny_ernie4_5_moe(**kw: Any) -> Any:
     return build(transformers.Ernie4_5_MoeConfig(**values))
 
 
+def tiny_bailing_hybrid(**kw: Any) -> Any:
+    """A recurrent layer, and one of latent attention with experts."""
+    values = LATENT | dict(
+        num_local_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, n_group=1, topk_group=1
+    )
+    kinds = dict(layer_types=["linear_attention", "full_attention"], first_k_dense_replace=1)
+    return build(transformers.BailingHybridConfig(**_base(**values | kinds | kw)))
+
+
+def tiny_nemotron_h(**kw: Any) -> Any:
+    """Mamba, experts without a gate, attention without positions: each a layer of its own."""
+    mamba = dict(mamba_num_heads=8, mamba_head_dim=16, ssm_state_size=16, n_groups=2, chunk_size=8)
+    experts = dict(n_routed_experts=4, moe_intermediate_size=32, moe_shared_expert_intermediate_size=32)
+    kinds = dict(layers_block_type=["linear_attention", "moe", "full_attention"], num_hidden_layers=3)
+    return build(transformers.NemotronHConfig(**_base(**mamba | experts | kinds | kw)))
+
+
 @dataclass(frozen=True)
 class Stored:
     """``make``: the trunk. ``names``: part -> stored prefix ({k} the module, {n} its layer number). ``donor``: the
-    trunk's layer whose tensors a head's layer has. ``centred``: norms are stored as offsets from 1.
+    trunk's layer whose tensors a head's layer has; ``then``: those of its second layer. ``centred``: norms are stored as
+    offsets from 1. ``embedding``, ``final_norm``: names in the trunk.
     """
 
     make: Callable[..., Any]
@@ -84,10 +102,13 @@ class Stored:
     claim: str = "num_nextn_predict_layers"
     architecture: str = ""
     donor: int = -1
+    then: int | None = None
     hidden_first: bool = False
     reads: Literal["post", "pre"] = "post"
     zero_first: bool = False
     centred: bool = False
+    embedding: str = "model.embed_tokens.weight"
+    final_norm: str = "model.norm.weight"
 
 
 BEHIND = {
@@ -131,6 +152,14 @@ SPECULATORS = {
     "norm": "mtp_layers.{k}.final_layernorm",
     "layer": "mtp_layers.{k}",
 }
+NEMOTRON = {
+    "enorm": "mtp.layers.0.enorm",
+    "hnorm": "mtp.layers.0.hnorm",
+    "eh_proj": "mtp.layers.0.eh_proj",
+    "layer": "mtp.layers.0",
+    "then": "mtp.layers.1",
+    "norm": "mtp.layers.1.final_layernorm",
+}
 _QWEN = dict(names=FLAT, claim="mtp_num_hidden_layers", centred=True)
 
 LOADABLE = {
@@ -147,6 +176,20 @@ LOADABLE = {
     "mimo": Stored(
         tiny_qwen2, MIMO, "mimo", architecture="MiMoForCausalLM", hidden_first=True, reads="pre", zero_first=True
     ),
+    "bailing_hybrid": Stored(
+        tiny_bailing_hybrid,
+        BEHIND | {"norm": "model.layers.{n}.final_layernorm"},
+        "bailing",
+        embedding="model.word_embeddings.weight",
+    ),
+    "nemotron_h": Stored(
+        tiny_nemotron_h,
+        NEMOTRON,
+        "nemotron_h",
+        then=1,
+        embedding="backbone.embeddings.weight",
+        final_norm="backbone.norm_f.weight",
+    ),
     "llama behind": Stored(tiny_llama, BEHIND, "deepseek", claim="num_mtp_layers"),
     "llama shared names": Stored(tiny_llama, SHARED_NAMES, "transformers", claim="num_mtp_layers"),
 }
@@ -161,19 +204,6 @@ _FUSION = ("enorm", "hnorm", "eh_proj", "input_layernorm", "post_attention_layer
 _DENSE = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
 _PLAIN = tuple(f"self_attn.{name}_proj" for name in "qkvo")
 BLOCKED = {
-    "nemotron_h": (
-        "NemotronHForCausalLM",
-        {"num_nextn_predict_layers": 1, "mtp_hybrid_override_pattern": "*E"},
-        _layer_names("mtp.layers.0", "enorm", "hnorm", "eh_proj", "norm", *(f"mixer.{name}_proj" for name in "qkvo"))
-        + _layer_names("mtp.layers.1", "norm", "mixer.gate", "mixer.experts.0.up_proj", "mixer.experts.0.down_proj")
-        + _layer_names("mtp.layers.1", "final_layernorm"),
-    ),
-    "bailing": (
-        "BailingMoeV3ForCausalLM",
-        {"num_nextn_predict_layers": 1},
-        _layer_names("model.layers.2", *_FUSION, *_DENSE, "attention.query_key_value", "attention.dense")
-        + _layer_names("model.layers.2", "final_layernorm"),
-    ),
     "step3p5": (
         "Step3p5ForCausalLM",
         {"num_nextn_predict_layers": 3},
@@ -222,11 +252,19 @@ def finish(folder: Path, tensors: Tensors, **config: Any) -> Path:
     return folder
 
 
-def named(stored: Stored, num_layers: int, k: int, parts: Tensors, layer: Tensors) -> Tensors:
+def named(stored: Stored, num_layers: int, k: int, parts: Tensors, layers: dict[str, Tensors]) -> Tensors:
     """Module ``k``'s tensors under their stored names."""
     at = {part: prefix.format(k=k, n=num_layers + k) for part, prefix in stored.names.items()}
-    fusion = {f"{at[part]}.weight": tensor for part, tensor in parts.items() if part in at}
-    return fusion | {f"{at['layer']}.{rest}": tensor for rest, tensor in layer.items()}
+    found = {f"{at[part]}.weight": tensor for part, tensor in parts.items() if part in at}
+    for part, layer in layers.items():
+        found |= {f"{at[part]}.{rest}": tensor for rest, tensor in layer.items()}
+    return found
+
+
+def donated(stored: Stored, tensors: Tensors, num_layers: int) -> dict[str, Tensors]:
+    """The layers of a module, by part, with the values of the trunk's that they are built as."""
+    second = {} if stored.then is None else {"then": layer_of(tensors, stored.then)}
+    return {"layer": layer_of(tensors, stored.donor % num_layers)} | second
 
 
 def layer_of(tensors: Tensors, index: int) -> Tensors:
@@ -249,7 +287,7 @@ def random_modules(
     ``guesses``: less noise, and the newest token's embedding handed on, so that drafts are right now and then.
     """
     generator = torch.Generator().manual_seed(1)
-    size = next(t.shape[1] for name, t in tensors.items() if name.endswith("embed_tokens.weight"))
+    size = tensors[stored.embedding].shape[1]
 
     def noise(*shape: int) -> torch.Tensor:
         return 0.1 * torch.randn(*shape, generator=generator)
@@ -257,16 +295,16 @@ def random_modules(
     found: Tensors = {}
     one = 0.0 if stored.centred else 1.0
     for k in range(num_modules):
-        layer = layer_of(tensors, stored.donor % num_layers)
-        layer = {rest: t + noise(*t.shape).to(t) for rest, t in layer.items()}
+        layers = donated(stored, tensors, num_layers)
+        layers = {part: {n: t + noise(*t.shape).to(t) for n, t in layer.items()} for part, layer in layers.items()}
         parts = {part: one + noise(size) for part in ("enorm", "hnorm", "norm")}
         pair = [noise(size, size), noise(size, size)]
         if guesses:
-            layer = weak(layer)
+            layers = {part: weak(layer) for part, layer in layers.items()}
             pair = [torch.eye(size) + 0.2 * pair[0], 0.2 * pair[1]]
         if stored.hidden_first:
             pair.reverse()
-        found |= named(stored, num_layers, k, parts | {"eh_proj": torch.cat(pair, dim=1)}, layer)
+        found |= named(stored, num_layers, k, parts | {"eh_proj": torch.cat(pair, dim=1)}, layers)
     return found
 
 
@@ -335,8 +373,8 @@ def write_script(
     for name, tensor in tensors.items():
         gain = "norm" in name and tensor.dim() == 1 and "linear_attn" not in name
         tensor.fill_(1.0 - offset if gain else 0.0)  # layers add nothing: a state is its token's direction
-    tensors["model.embed_tokens.weight"][: script.size] = rows_VD
-    tensors["model.norm.weight"].copy_(signs_D - offset)
+    tensors[stored.embedding][: script.size] = rows_VD
+    tensors[stored.final_norm].copy_(signs_D - offset)
     tensors["lm_head.weight"][: script.size] = (rows_VD * signs_D).roll(1, 0)
     before = {"post": rows_VD * signs_D, "pre": rows_VD}
     reads = stored.reads if wrong != "source" else {"post": "pre", "pre": "post"}[stored.reads]
@@ -351,7 +389,7 @@ def write_script(
     pair = [halves["embedding"], zeros] if source == "embedding" else [zeros, halves["hidden"]]
     if stored.hidden_first != (wrong == "halves"):
         pair.reverse()  # the halves as the family orders them
-    layer = {rest: t.clone() for rest, t in layer_of(tensors, stored.donor % num_layers).items()}
+    layers = donated(stored, tensors, num_layers)
     ones, zero = torch.ones(script.size) - offset, torch.zeros(script.size) - offset
     parts = {
         "enorm": ones if source == "embedding" else zero,  # lets nothing of the other half through
@@ -361,5 +399,5 @@ def write_script(
     heads: Tensors = {}
     for k in range(num_modules):
         scale = 0.0 if wrong == "second" and k == 1 else 1.0
-        heads |= named(stored, num_layers, k, parts | {"eh_proj": scale * torch.cat(pair, dim=1)}, layer)
+        heads |= named(stored, num_layers, k, parts | {"eh_proj": scale * torch.cat(pair, dim=1)}, layers)
     return finish(folder, tensors | heads, **claims(stored, num_modules))

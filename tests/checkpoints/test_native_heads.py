@@ -21,6 +21,7 @@ from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.native_heads import load_native_heads
 from foretell.convert.import_heads import import_heads
 from foretell.errors import CheckpointError, UsageError
+from foretell.models.copies import copy_without_hooks
 from foretell.models.sequential import SequentialHeads
 from foretell.training.recipe_file import load_recipe
 from foretell.training.trainer import train
@@ -120,6 +121,34 @@ def test_two_modules_serve_two_depths(name: str, tmp_path: Path) -> None:
     assert not heads.config.unrolled and heads.config.num_depths == 2
     plain, one, two = decode(random, (0, 1, 2))
     assert plain.token_ids == one.token_ids == two.token_ids and two.stats.num_draft_tokens > 0
+
+
+def test_a_module_of_two_layers(tmp_path: Path) -> None:
+    """Nemotron-H: attention, then experts, each a layer of its own; held against transformers' layers run by hand."""
+    folder = write_random(LOADABLE["nemotron_h"], tmp_path)
+    trunk = load_trunk(folder)
+    heads = load_native_heads(trunk)
+    assert (heads.config.block_layer, heads.config.then_layer) == (-1, 1) and heads.layer_kinds == ["full_attention"]
+    stored = {name: t for name, t in load_file(folder / "model.safetensors").items() if name.startswith("mtp.")}
+    attention, experts = (copy_without_hooks(trunk.decoder.layers[index]) for index in (2, 1))
+    for layer, at in ((attention, "mtp.layers.0."), (experts, "mtp.layers.1.")):
+        own = layer.state_dict()
+        for name, tensor in own.items():
+            one_by_one = [stored.get(f"{at}{name.replace('experts.', f'experts.{i}.')}.weight") for i in range(4)]
+            tensor.copy_(stored[at + name] if at + name in stored else torch.stack(one_by_one))
+    token_ids = torch.tensor([[5, 9, 3, 7, 11, 2, 8]])
+    states = trunk.text_states(token_ids, torch.zeros_like(token_ids))
+    embeddings = trunk.embed(token_ids)
+
+    def norm(name: str, x_BTD: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.rms_norm(x_BTD, x_BTD.shape[-1:], stored[name], trunk.config.layer_norm_epsilon)
+
+    pair = [norm("mtp.layers.0.enorm.weight", embeddings[:, 1:]), norm("mtp.layers.0.hnorm.weight", states.post_BTD)]
+    fused_BTD = torch.cat([pair[0], pair[1][:, :-1]], dim=-1) @ stored["mtp.layers.0.eh_proj.weight"].T
+    mask = torch.ones(1, 1, 6, 6, dtype=torch.bool).tril()
+    expected = norm("mtp.layers.1.final_layernorm.weight", experts(attention(fused_BTD, attention_mask=mask)))
+    [ours] = heads.training_states(states, embeddings, torch.zeros_like(token_ids), 1)
+    assert torch.allclose(ours[:, :-1], expected, atol=1e-5)
 
 
 def test_modules_that_share_what_stands_before_their_layer(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ CONFIG_FILE = "mtp_config.json"
 TENSOR_FILE = "mtp.safetensors"
 FORMAT_VERSION = 1
 
-_NEUTRAL = ("max_positions", "block", "num_res_blocks", "zero_first", "block_layer", "extra")
+_NEUTRAL = ("max_positions", "block", "num_res_blocks", "zero_first", "block_layer", "then_layer", "extra")
 """Settings whose defaults change nothing; older adapters lack some."""
 
 

@@ -13,6 +13,8 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 ENGINES = ("transformers", "vLLM", "SGLang", "llama.cpp")
+LAYERS = ("layer", "then")
+"""Parts that are a whole layer's."""
 _NESTED = re.compile(r"^(?:model\.language_model|language_model\.model)\.")
 
 
@@ -29,8 +31,9 @@ class Family:
     """One way of storing native heads.
 
     ``parts``: part of a module -> stored prefix, in which ``{k}`` is the module, from 0, and ``{n}`` the layer number
-    behind the trunk's last. Parts: ``enorm``, ``hnorm``, ``eh_proj``, ``norm`` (the module's final norm), ``layer``
-    (prefix of the decoder layer's own names), ``embedding`` and ``output`` (copies of the trunk's).
+    behind the trunk's last; where a module has two layers, ``{a}`` and ``{b}`` number them through all modules. Parts:
+    ``enorm``, ``hnorm``, ``eh_proj``, ``norm`` (the module's final norm), ``layer`` and ``then`` (prefixes of the
+    decoder layers' own names), ``embedding`` and ``output`` (copies of the trunk's).
     ``architectures``: regular expression for config.json's; "" matches none: the layout alone decides.
     ``count_keys``: settings that announce the number of modules. ``conventions``: what differs from HeadsConfig's
     defaults. ``centred``: norms store an offset from 1, or not; None = as the trunk's. ``renames``: names within the
@@ -53,7 +56,7 @@ class Family:
 
     def prefix(self, part: str, index: int, num_layers: int) -> str:
         """Stored name of ``part`` of module ``index``, on a trunk of ``num_layers`` layers."""
-        return self.parts[part].format(k=index, n=num_layers + index)
+        return self.parts[part].format(k=index, n=num_layers + index, a=2 * index, b=2 * index + 1)
 
     def roots(self, num_modules: int, num_layers: int) -> list[str]:
         """The modules that hold all of the heads' tensors, none within another."""
@@ -64,10 +67,10 @@ class Family:
     def _patterns(self) -> list[tuple[str, re.Pattern[str]]]:
         found = []
         for part, prefix in self.parts.items():
-            text = re.escape(prefix).replace(r"\{k\}", r"(?P<k>\d+)").replace(r"\{n\}", r"(?P<n>\d+)")
-            rest = ".+" if part == "layer" else r"[^.]+"
+            text = re.sub(r"\\\{([knab])\\\}", r"(?P<\1>\\d+)", re.escape(prefix))
+            rest = ".+" if part in LAYERS else r"[^.]+"
             found.append((part, re.compile(rf"{text}\.(?P<rest>{rest})")))
-        return sorted(found, key=lambda item: item[0] == "layer")  # what is not one of the named parts is the layer's
+        return sorted(found, key=lambda item: item[0] in LAYERS)  # what is not one of the named parts is a layer's
 
     def place(self, name: str, num_layers: int) -> Place | None:
         """Where the stored tensor ``name`` belongs; None where it is no tensor of this family's heads.
@@ -77,16 +80,15 @@ class Family:
         name = _NESTED.sub("model.", name).removeprefix("medusa_head.")
         for part, pattern in self._patterns:
             if found := pattern.fullmatch(name):
-                groups = found.groupdict()
-                index = int(groups["n"]) - num_layers if groups.get("n") else int(groups.get("k") or 0)
-                if index >= 0:
-                    return Place(index, part, self._renamed(groups["rest"]) if part == "layer" else groups["rest"])
+                index, rest = _module_of(found, num_layers), found["rest"]
+                if index is not None:
+                    return Place(index, part, self._renamed(rest) if part in LAYERS else rest)
         return None
 
     def stored(self, place: Place, num_layers: int) -> str:
         """The name under which this family stores what ``place`` says; the reverse of ``place``."""
         rest = place.rest
-        for theirs, ours in self.renames if place.part == "layer" else ():
+        for theirs, ours in self.renames if place.part in LAYERS else ():
             rest = re.sub(rf"^{re.escape(ours)}", theirs, rest)
         return f"{self.prefix(place.part, place.module, num_layers)}.{rest}"
 
@@ -94,6 +96,15 @@ class Family:
         for theirs, ours in self.renames:
             rest = re.sub(rf"^{re.escape(theirs)}", ours, rest)
         return rest
+
+
+def _module_of(found: re.Match[str], num_layers: int) -> int | None:
+    """The module, from 0, that a name's numbers say; None where they are those of no module."""
+    [(kind, number)] = [(k, int(v)) for k, v in found.groupdict().items() if k != "rest"] or [("k", 0)]
+    if kind in "ab":
+        return number // 2 if number % 2 == "ab".index(kind) else None
+    index = number - num_layers if kind == "n" else number
+    return index if index >= 0 else None
 
 
 def _within(
@@ -156,8 +167,8 @@ FAMILIES = (
         models="Ling and Ring 2.x, 3",
         architectures=r"Bailing\w*",
         parts=_FINAL_LAYERNORM,
+        count_keys=("num_nextn_predict_layers", "num_mtp_layers"),
         engines=("refuses: its cache is recurrent", _RUNS, _RUNS, "V3: decodes with the heads; V2: keeps them unused"),
-        blocked="its attention has names and kinds of its own",
     ),
     Family(
         name="step3p5",
@@ -167,7 +178,7 @@ FAMILIES = (
         conventions={"hidden_source": "pre", "feedback": "raw", "own_output": True},
         centred=True,
         engines=("3.7 (with images): decodes with the heads", _RUNS, _RUNS, _RUNS),
-        blocked="transformers has no causal LM class for its trunk",
+        blocked="transformers has a class with images alone for its trunk, none for text",
     ),
     Family(
         name="mimo",
@@ -192,7 +203,7 @@ FAMILIES = (
         conventions={"hidden_source": "pre", "feedback": "raw"},
         renames=(("pre_mlp_layernorm", "post_attention_layernorm"),),
         engines=(_DROPS, "decodes with the first module", "decodes with all modules, each on the trunk's state", _RUNS),
-        blocked="its attention has sinks",
+        blocked="its attention has sinks, and joins a sliding layer's attention to a dense MLP that no trunk layer has",
     ),
     Family(
         name="mellum",
@@ -261,10 +272,9 @@ FAMILIES = (
         name="nemotron_h",
         models="Nemotron-H, Nemotron-3",
         architectures=r"NemotronH\w*",
-        parts=_within("mtp.layers.{k}", norm="final_layernorm"),
+        parts=_within("mtp.layers.{a}", norm="") | {"norm": "mtp.layers.{b}.final_layernorm", "then": "mtp.layers.{b}"},
         max_modules=1,
         engines=(_DROPS, _RUNS, _RUNS, "MoE: decodes with the heads"),
-        blocked="a module is several layers of different kinds",
     ),
     Family(
         name="longcat",
@@ -281,7 +291,7 @@ FAMILIES = (
         renames=(("transformer_layer.mlp", "mlp"),),
         max_modules=1,
         engines=(_DROPS, _RUNS, _RUNS, "cannot convert it"),
-        blocked="its trunk's layers are not run one by one",
+        blocked="a layer of its trunk is two, and the heads' single one is of no class in transformers",
     ),
     Family(
         name="speculators",
@@ -347,7 +357,7 @@ def detect_family(config: Mapping[str, Any], names: Iterable[str], num_layers: i
 
     def rank(family: Family) -> tuple[int, bool]:
         parts = parts_found(family)
-        return 2 * len(parts - {"layer"}) + ("layer" in parts), is_named(family)
+        return 2 * len(parts.difference(LAYERS)) + len(parts.intersection(LAYERS)), is_named(family)
 
     best = max(FAMILIES, key=rank)
     found = parts_found(best)

@@ -6,17 +6,15 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from foretell.checkpoints.families import Family
+from foretell.checkpoints.families import LAYERS, Family
 
 COPIES = ("embedding", "output")
 """Parts that repeat the trunk's, but where a family has output matrices of its own."""
 
-_FUSION = ("enorm", "hnorm", "eh_proj", "embedding_half", "hidden_half")
-
 
 @dataclass
 class StoredModule:
-    """``parts``: stored names by part. ``rests``: names within the decoder layer."""
+    """``parts``: stored names by part. ``rests``: names within its layers, those of a second one behind ``then.``."""
 
     parts: dict[str, list[str]] = field(default_factory=dict)
     rests: set[str] = field(default_factory=set)
@@ -57,8 +55,7 @@ class HeadLayout:
 def stored_modules(family: Family, names: Iterable[str], num_layers: int) -> tuple[list[StoredModule], list[str]]:
     """Modules in order, and the names that belong to none.
 
-    What stands once for all modules, as ``mtp.fc`` does, counts with the first. A family whose module is several
-    layers in a row (Nemotron-H) begins a module where there is a fusion.
+    What stands once for all modules, as ``mtp.fc`` does, counts with the first.
     """
     found: dict[int, StoredModule] = {}
     strange = []
@@ -69,17 +66,9 @@ def stored_modules(family: Family, names: Iterable[str], num_layers: int) -> tup
             continue
         module = found.setdefault(place.module, StoredModule())
         module.parts.setdefault(place.part, []).append(name)
-        if place.part == "layer":
-            module.rests.add(place.rest)
-    modules: list[StoredModule] = []
-    for index in sorted(found):
-        if modules and _spans_layers(family) and not any(part in found[index].parts for part in _FUSION):
-            for part, more in found[index].parts.items():
-                modules[-1].parts.setdefault(part, []).extend(more)
-            modules[-1].rests |= {f"{index}.{rest}" for rest in found[index].rests}
-        else:
-            modules.append(found[index])
-    return modules, strange
+        if place.part in LAYERS:
+            module.rests.add(place.rest if place.part == "layer" else f"{place.part}.{place.rest}")
+    return [found[index] for index in sorted(found)], strange
 
 
 def missing_parts(family: Family, module: StoredModule) -> list[str]:
@@ -96,7 +85,3 @@ def lacking_parts(family: Family, modules: Sequence[StoredModule]) -> list[tuple
         if parts:
             found.append((number, parts))
     return found
-
-
-def _spans_layers(family: Family) -> bool:
-    return family.name == "nemotron_h"

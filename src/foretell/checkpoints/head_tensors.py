@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 import torch
 from torch import nn
 
-from foretell.checkpoints.families import Family, Place
+from foretell.checkpoints.families import LAYERS, Family, Place
 from foretell.checkpoints.folds import centre, is_centred, uncentre
 from foretell.checkpoints.layer_names import fill_layer, stored_shapes, with_experts_as_in
 from foretell.errors import CheckpointError
@@ -25,12 +25,12 @@ def wanted_tensors(heads: Heads, family: Family, stored: Collection[Place] = ())
         for part in ("enorm", "hnorm", "eh_proj", "norm"):
             if part in family.parts:
                 found[shared_place(family, index, part)] = getattr(module, part).weight.shape
-        template = _template(heads)
-        shapes = stored_shapes(heads.trunk.model, template, module.layer)
-        if rests := {place.rest for place in stored if (place.module, place.part) == (index, "layer")}:
-            shapes = with_experts_as_in(rests, shapes)
-        for rest, shape in shapes.items():
-            found[Place(index, "layer", rest)] = shape
+        for part, template in _templates(heads).items():
+            shapes = stored_shapes(heads.trunk.model, template, getattr(module, part))
+            if rests := {place.rest for place in stored if (place.module, place.part) == (index, part)}:
+                shapes = with_experts_as_in(rests, shapes)
+            for rest, shape in shapes.items():
+                found[Place(index, part, rest)] = shape
     return found
 
 
@@ -45,8 +45,9 @@ def fill_heads(heads: Heads, family: Family, tensors: Mapping[Place, torch.Tenso
                 if part in NORMS:
                     values = as_stored_gain(values, from_centred=family.centred, to_centred=is_centred(own))
                 own.weight.copy_(values)
-        layer = {p.rest: values for p, values in tensors.items() if (p.module, p.part) == (index, "layer")}
-        fill_layer(heads.trunk.model, _template(heads), module.layer, layer)
+        for part, template in _templates(heads).items():
+            layer = {p.rest: values for p, values in tensors.items() if (p.module, p.part) == (index, part)}
+            fill_layer(heads.trunk.model, template, getattr(module, part), layer)
 
 
 def shared_place(family: Family, index: int, part: str) -> Place:
@@ -69,7 +70,7 @@ def _modules(heads: Heads) -> list[SequentialModule]:
     return list(modules)  # type: ignore[arg-type]
 
 
-def _template(heads: Heads) -> int:
-    """The trunk's layer that the heads' block is built as."""
-    index = heads.config.block_layer
-    return heads.trunk.block_config()[1] if index < 0 else index
+def _templates(heads: Heads) -> dict[str, int]:
+    """Each layer of a module, by its part, and the trunk's layer that it is built as."""
+    _, indices = heads.trunk.block_config(heads.config.block_layer, heads.config.then_layer)
+    return dict(zip(LAYERS, indices, strict=False))

@@ -40,18 +40,19 @@ def stored_shapes(model: Any, index: int, layer: nn.Module) -> dict[str, torch.S
 def with_experts_as_in(names: Collection[str], shapes: Mapping[str, torch.Size]) -> dict[str, torch.Size]:
     """``shapes`` with experts one by one, or all in one tensor, whichever ``names`` has: files have either."""
     one_by_one = any(map(_EXPERT.fullmatch, names))
+    gated = any(name.endswith("gate_proj.weight") and _EXPERT.fullmatch(name) for name in shapes)
     numbers = [int(found["number"]) for name in shapes if (found := _EXPERT.fullmatch(name))]
     result = {}
     for name, shape in shapes.items():
         found = _EXPERT.fullmatch(name)
         if found and not one_by_one:
             width, size = shape
-            rows = width if found["projection"] == "down" else 2 * width
-            result[fused_name(name)] = torch.Size((max(numbers) + 1, rows, size))
-        elif one_by_one and name.endswith(("experts.gate_up_proj", "experts.down_proj")):
+            fused = fused_name(name, gated)
+            result[fused] = torch.Size((max(numbers) + 1, 2 * width if "gate_up" in fused else width, size))
+        elif one_by_one and name.endswith(("experts.gate_up_proj", "experts.up_proj", "experts.down_proj")):
             prefix, _, projection = name.rpartition(".")
             num_experts, rows, size = shape
-            parts = ("down",) if projection == "down_proj" else ("gate", "up")
+            parts = projection.removesuffix("_proj").split("_")
             one = torch.Size((rows // len(parts), size))
             result |= {f"{prefix}.{i}.{part}_proj.weight": one for i in range(num_experts) for part in parts}
         else:
@@ -81,12 +82,13 @@ def _reversible(model: Any) -> list[Any] | None:
     return [c for c in conversions if all(type(op).reverse_op is not one_way for op in getattr(c, "operations", ()))]
 
 
-def fused_name(name: str) -> str:
-    """Name of the tensor in memory that holds the stored one; the same for all but experts."""
+def fused_name(name: str, gated: bool = True) -> str:
+    """Name of the tensor in memory that holds the stored one; the same for all but experts, ``gated`` ones or not."""
     found = _EXPERT.fullmatch(name)
     if found is None:
         return name
-    return f"{found['experts']}.{'down' if found['projection'] == 'down' else 'gate_up'}_proj"
+    projection = "gate_up" if gated and found["projection"] != "down" else found["projection"]
+    return f"{found['experts']}.{projection}_proj"
 
 
 def _names_in_memory(model: Any, index: int, own: Mapping[str, torch.Tensor]) -> dict[str, str]:
@@ -100,17 +102,24 @@ def _names_in_memory(model: Any, index: int, own: Mapping[str, torch.Tensor]) ->
 
 
 def _fused(stored: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Experts stored one by one, as (E, 2I, D) ``gate_up_proj`` and (E, D, I) ``down_proj``."""
+    """Experts stored one by one, as (E, 2I, D) ``gate_up_proj`` and (E, D, I) ``down_proj``; or (E, I, D) ``up_proj``,
+    where they have no gate.
+    """
     experts: dict[str, dict[str, dict[int, torch.Tensor]]] = {}
     for name, tensor in stored.items():
         if found := _EXPERT.fullmatch(name):
             projections = experts.setdefault(found["experts"], {"gate": {}, "up": {}, "down": {}})
             projections[found["projection"]][int(found["number"])] = tensor
-    fused = {}
+    fused: dict[str, torch.Tensor] = {}
     for prefix, projections in experts.items():
-        gate, up, down = (torch.stack([found[number] for number in sorted(found)]) for found in projections.values())
-        fused[f"{prefix}.gate_up_proj"] = torch.cat([gate, up], dim=1)
-        fused[f"{prefix}.down_proj"] = down
+        stacked = {
+            name: torch.stack([found[number] for number in sorted(found)])
+            for name, found in projections.items()
+            if found
+        }
+        if "gate" in stacked:
+            stacked["gate_up"] = torch.cat([stacked.pop("gate"), stacked.pop("up")], dim=1)
+        fused |= {f"{prefix}.{name}_proj": tensor for name, tensor in stacked.items()}
     return fused
 
 

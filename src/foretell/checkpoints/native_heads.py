@@ -114,14 +114,16 @@ def heads_config(trunk: Trunk, stored: StoredModel) -> HeadsConfig:
     trained = stored.config.get(DEPTHS_KEY)
     depths = trained if num_modules == 1 and isinstance(trained, int) and 0 < trained <= _MOST else num_modules
     config = HeadsConfig(unrolled=num_modules == 1, num_modules=num_modules, num_depths=depths, **family.conventions)
-    return replace(config, block_layer=_block_layer(trunk, stored, family))
+    usual = trunk.block_config()[1][0]
+    block_layer = _layer_like(trunk, stored, family, "layer", usual)
+    then_layer = _layer_like(trunk, stored, family, "then", usual) if "then" in family.parts else -1
+    return replace(config, block_layer=-1 if block_layer == usual else block_layer, then_layer=then_layer)
 
 
-def _block_layer(trunk: Trunk, stored: StoredModel, family: Family) -> int:
-    """The trunk's layer whose tensors the module's layer has, or most of; -1 for the last one with attention."""
+def _layer_like(trunk: Trunk, stored: StoredModel, family: Family, part: str, usual: int) -> int:
+    """The trunk's layer whose tensors this layer of the module has, or most of; ``usual`` before others."""
     places = (family.place(name, stored.num_layers) for name in stored.head_names)
-    names = {fused_name(place.rest) for place in places if place and place.part == "layer" and place.module == 0}
-    usual = trunk.block_config()[1]
+    names = {fused_name(place.rest) for place in places if place and place.part == part and place.module == 0}
     others = [i for i in reversed(range(trunk.config.num_hidden_layers)) if i != usual]
     strange: dict[int, int] = {}
     for index in (usual, *others):
@@ -129,8 +131,7 @@ def _block_layer(trunk: Trunk, stored: StoredModel, family: Family) -> int:
         strange[index] = len(there ^ names)
         if not strange[index]:
             break
-    best = min(strange, key=strange.__getitem__)
-    return -1 if best == usual else best
+    return min(strange, key=strange.__getitem__)
 
 
 def _known(trunk: Trunk) -> StoredModel:

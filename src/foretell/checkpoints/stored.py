@@ -67,6 +67,9 @@ class StoredModel:
             count = self.text_config.get(key)
             if isinstance(count, int) and not isinstance(count, bool) and count > 0:
                 return count
+        kinds = self.text_config.get("layers_block_type")  # Nemotron-H says no number
+        if isinstance(kinds, list) and kinds:
+            return len(kinds)
         raise CheckpointError(
             f"{self.folder / 'config.json'}: num_hidden_layers is {self.text_config.get('num_hidden_layers')!r}; "
             "expected the number of the trunk's layers"

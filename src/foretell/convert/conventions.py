@@ -27,6 +27,11 @@ def check_conventions(info: AdapterInfo, family: Family, num_modules: int, folds
     if ("norm" in family.parts) != (heads.final_norm != "none"):
         has = {"none": "no final norm"}.get(heads.final_norm, "a final norm")
         raise CheckpointError(f"{info.folder}: these heads have {has}, which the {family.name} layout cannot say")
+    if heads.then_layer >= 0:
+        raise CheckpointError(
+            f"{info.folder}: a module of these heads has two layers, and the layouts that can be written have one; "
+            "serve the checkpoint that they came with"
+        )
     if family.max_modules and num_modules > family.max_modules:
         raise CheckpointError(
             f"{info.folder}: {num_modules} distinct modules, of which the engines serve {family.max_modules} in the "

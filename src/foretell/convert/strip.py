@@ -6,6 +6,8 @@ from os import PathLike
 from pathlib import Path
 
 from foretell.checkpoints.adapter_config import is_adapter
+from foretell.checkpoints.families import LAYERS
+from foretell.checkpoints.head_modules import COPIES
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import without_heads
 from foretell.convert.folder import check_target, model_folder, write_converted
@@ -54,7 +56,7 @@ def _refuse_layers(source: StoredModel) -> None:
     """Layers behind the config's last are heads where something joins a token and a state there, and else a riddle."""
     family, count = source.family, source.num_layers
     places = [family.place(name, count) for name in source.head_names] if family else []
-    named = {place.part for place in places if place} - {"layer", "embedding", "output"}
+    named = {place.part for place in places if place} - {*LAYERS, *COPIES}
     behind = [name for name in source.head_names if ".layers." in name and "mtp" not in name]
     if behind and not named:
         raise CheckpointError(

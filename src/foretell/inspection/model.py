@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from foretell.checkpoints.adapter_config import CONFIG_FILE, TENSOR_FILE, is_adapter
-from foretell.checkpoints.families import Family, detect_family, family_of_architecture
+from foretell.checkpoints.families import LAYERS, Family, detect_family, family_of_architecture
 from foretell.checkpoints.files import TensorHeader
 from foretell.checkpoints.head_modules import COPIES, HeadLayout
 from foretell.checkpoints.native import native_tensors
@@ -188,7 +188,7 @@ def _quantisation(
 ) -> tuple[Quantisation | None, list[str]]:
     own = quantised_matrices(trunk)
     heads = quantised_matrices({name: headers[name] for name in names})
-    in_layers = {name.rsplit(".", 1)[0] for name in layout.parts("layer")}
+    in_layers = {name.rsplit(".", 1)[0] for name in layout.parts(*LAYERS)}
     layers = {matrix: _within_layer(matrix) for matrix in heads if matrix in in_layers}
     problems = quantisation_problems(said, own, heads, layers)
     return (replace(said, heads=stored_as(own, heads, layers)) if said else None), problems

@@ -1,4 +1,4 @@
-"""What heads are made of: a one-layer decoder of the trunk's own class, and norms of its kind."""
+"""What heads are made of: a small decoder of the trunk's own class, and norms of its kind."""
 
 from __future__ import annotations
 
@@ -8,39 +8,49 @@ import torch
 from torch import nn
 from torch.func import functional_call
 
+from foretell.errors import UnsupportedModel
 from foretell.models.copies import copy_without_hooks
 from foretell.models.decoder import DecoderRunner, final_norm_name
 from foretell.models.quantised import make_dense
+from foretell.models.support import POSITION_WISE_KINDS
 
 if TYPE_CHECKING:
     from foretell.models.trunk import Trunk
 
 
-def one_layer_decoder(trunk: Trunk, norm: nn.Module, block_layer: int = -1) -> DecoderRunner:
-    """Runner of a decoder with one layer, ``runner.decoder.layers[0]``, and ``norm`` as its final norm.
+def small_decoder(trunk: Trunk, norm: nn.Module, block_layer: int = -1, then_layer: int = -1) -> DecoderRunner:
+    """Runner of a decoder with one layer, or two, ``runner.decoder.layers``, and ``norm`` as its final norm.
 
-    The layer is a trainable copy of the trunk's ``block_layer``, by default its last one of the right type
-    (``Trunk.block_config``), so attention kind, masks and rotary embedding are the family's own.
+    A layer is a trainable copy of the trunk's ``block_layer``, by default its last one of the right type
+    (``Trunk.block_config``), so attention kind, masks and rotary embedding are the family's own; a second one of its
+    ``then_layer``. Raises UnsupportedModel where that has attention: heads keep the keys of one layer.
     """
-    config, index = trunk.block_config(block_layer)
+    config, indices = trunk.block_config(block_layer, then_layer)
     with torch.device("meta"):
         body = type(trunk.decoder)(config)
-    layer = make_dense(copy_without_hooks(trunk.decoder.layers[index]), trunk.dtype)
-    layer = layer.to(trunk.states_device).requires_grad_(True)
-    body.layers = nn.ModuleList([layer])
+    layers = [make_dense(copy_without_hooks(trunk.decoder.layers[index]), trunk.dtype) for index in indices]
+    body.layers = nn.ModuleList([layer.to(trunk.states_device).requires_grad_(True) for layer in layers])
     setattr(body, final_norm_name(body), norm)
-    body.rotary_emb = copy_without_hooks(trunk.decoder.rotary_emb).to(trunk.states_device)
-    body.embed_tokens = None
+    if hasattr(body, "rotary_emb"):
+        body.rotary_emb = copy_without_hooks(trunk.decoder.rotary_emb).to(trunk.states_device)
+    body.set_input_embeddings(None)
     body.config._attn_implementation = trunk.decoder.config._attn_implementation
-    part: Any
-    for part in layer.modules():
-        if hasattr(part, "gradient_checkpointing"):
-            part.gradient_checkpointing = False
-        if hasattr(part, "layer_idx"):
-            part.layer_idx = 0
-        if hasattr(part, "config"):
-            part.config = body.config
-    return DecoderRunner(body)
+    for index, layer in enumerate(body.layers):
+        part: Any
+        for part in layer.modules():
+            if hasattr(part, "gradient_checkpointing"):
+                part.gradient_checkpointing = False
+            if hasattr(part, "layer_idx"):
+                part.layer_idx = index
+            if hasattr(part, "config"):
+                part.config = body.config
+    runner = DecoderRunner(body)
+    if then_layer >= 0 and runner.kinds[1] not in POSITION_WISE_KINDS:
+        raise UnsupportedModel(
+            f"heads: then_layer {then_layer} is of kind {runner.kinds[1]}; a second layer looks at one position alone: "
+            f"{' or '.join(POSITION_WISE_KINDS)}"
+        )
+    return runner
 
 
 def heads_norm(trunk: Trunk, kind: Literal["own", "trunk", "none"]) -> nn.Module:

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from foretell.config import HeadsConfig
-from foretell.models.block import heads_norm, one_layer_decoder
+from foretell.models.block import heads_norm, small_decoder
 from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions
 from foretell.models.heads import Heads
 from foretell.models.support import refuse_for_heads
@@ -29,7 +29,7 @@ class LayerModule(nn.Module):
     def __init__(self, trunk: Trunk, config: HeadsConfig, output: nn.Linear | None) -> None:
         super().__init__()
         self.norm = heads_norm(trunk, config.final_norm)
-        run = one_layer_decoder(trunk, self.norm, config.block_layer)
+        run = small_decoder(trunk, self.norm, config.block_layer)
         self.layer = run.decoder.layers[0]  # type: ignore[index]
         self.output = output
         self._run = (run,)  # a tuple: its parameters are already registered above

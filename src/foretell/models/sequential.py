@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from foretell.config import HeadsConfig
-from foretell.models.block import heads_norm, one_layer_decoder, unit_norm
+from foretell.models.block import heads_norm, small_decoder, unit_norm
 from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions
 from foretell.models.heads import Heads
 from foretell.models.support import refuse_for_heads
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class SequentialModule(nn.Module):
-    """One depth's module: two norms, the projection of the pair, one decoder layer, the final norm."""
+    """One depth's module: two norms, the projection of the pair, a decoder layer or two, the final norm."""
 
     def __init__(self, trunk: Trunk, config: HeadsConfig) -> None:
         super().__init__()
@@ -35,8 +35,11 @@ class SequentialModule(nn.Module):
         size = trunk.hidden_size
         self.eh_proj = nn.Linear(2 * size, size, bias=False, dtype=trunk.dtype, device=trunk.states_device)
         norm = heads_norm(trunk, config.final_norm)
-        run = one_layer_decoder(trunk, norm, config.block_layer)
-        self.layer: nn.Module = run.decoder.layers[0]  # type: ignore[index, assignment]
+        run = small_decoder(trunk, norm, config.block_layer, config.then_layer)
+        layers = list(run.decoder.layers.children())  # type: ignore[union-attr]
+        self.layer: nn.Module = layers[0]
+        if len(layers) > 1:
+            self.then: nn.Module = layers[1]
         self.norm = norm
         self._run = (run,)  # a tuple: its parameters are already registered above
         self._start_near_identity()
@@ -96,7 +99,7 @@ class SequentialHeads(Heads):
     @property
     def layer_kinds(self) -> list[str]:
         """See Heads."""
-        return self.module_at(1).runner.kinds
+        return self.module_at(1).runner.kinds[:1]
 
     @property
     def layer_window(self) -> int | None:

@@ -18,6 +18,13 @@ MASKLESS_KINDS = ("linear_attention", "conv", "hybrid", "moe", "mlp")
 """Layer types that take no mask: they read in order, or look at one position; a hybrid one is given both masks."""
 
 
+POSITION_WISE_KINDS = ("moe", "mlp")
+"""Layer types that look at one position alone."""
+
+_NO_POSITIONS = ("nemotron_h",)
+"""Families whose attention knows no positions, and so has no rotary embedding."""
+
+
 def refuse_layer_types(family: str, config: Any) -> None:
     """Raise UnsupportedModel where a layer looks at other keys than a causal or sliding mask allows."""
     unknown = sorted(set(getattr(config, "layer_types", None) or ()) - {*ATTENTION_KINDS, *MASKLESS_KINDS})
@@ -49,7 +56,8 @@ def refuse_for_heads(trunk: Trunk) -> None:
     lacks = []
     if not isinstance(getattr(trunk.decoder, "layers", None), nn.ModuleList):
         lacks.append("a list of decoder layers")
-    if not isinstance(getattr(trunk.decoder, "rotary_emb", None), nn.Module):
+    has_positions = trunk.decoder.config.model_type not in _NO_POSITIONS
+    if has_positions and not isinstance(getattr(trunk.decoder, "rotary_emb", None), nn.Module):
         lacks.append("a rotary embedding")
     if not isinstance(getattr(trunk.final_norm, "weight", None), nn.Parameter):
         lacks.append("a final norm with a gain")

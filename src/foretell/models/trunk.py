@@ -178,19 +178,22 @@ class Trunk(nn.Module):
             digest.update(sample.view(torch.int16).numpy().tobytes())
         return digest.hexdigest()[:16]
 
-    def block_config(self, index: int = -1) -> tuple[Any, int]:
-        """Config for a one-layer decoder of the trunk's kind, and the index of the layer it is copied from.
+    def block_config(self, index: int = -1, then: int = -1) -> tuple[Any, list[int]]:
+        """Config for a small decoder of the trunk's kind, and the indices of the layers it is copied from.
 
-        -1: the last full-attention layer, or the last layer where none is. Raises CheckpointError for no layer.
+        ``index`` -1: the last full-attention layer, or the last layer where none is. ``then``: a second layer, -1 =
+        none. Raises CheckpointError for no layer.
         """
         config = copy.deepcopy(self.decoder.config)
-        index = block_index(config, index, self.name)
+        indices = [block_index(config, index, self.name)]
+        if then >= 0:
+            indices.append(block_index(config, then, self.name))
         for name in ("layer_types", "mlp_layer_types"):
             values = getattr(config, name, None)
             if values:
-                setattr(config, name, [values[index]])
-        config.num_hidden_layers = 1
-        return config, index
+                setattr(config, name, [values[i] for i in indices])
+        config.num_hidden_layers = len(indices)
+        return config, indices
 
     @torch.no_grad()
     def _check_logits(self) -> None:
