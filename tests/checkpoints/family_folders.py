@@ -92,8 +92,8 @@ def tiny_nemotron_h(**kw: Any) -> Any:
 @dataclass(frozen=True)
 class Stored:
     """``make``: the trunk. ``names``: part -> stored prefix ({k} the module, {n} its layer number). ``donor``: the
-    trunk's layer whose tensors a head's layer has; ``then``: those of its second layer. ``centred``: norms are stored as
-    offsets from 1. ``embedding``, ``final_norm``: names in the trunk.
+    trunk's layer whose tensors a head's layer has; ``then``: those of its second layer. ``centred``: norms are stored
+    as offsets from 1. ``embedding``, ``final_norm``: names in the trunk.
     """
 
     make: Callable[..., Any]

@@ -81,7 +81,8 @@ class BenchReport:
 
 
 def together(reports: Sequence[BenchReport]) -> dict[str, Any]:
-    """Several batch sizes as one bench file: all runs in one list, and a summary a batch size in ``batches``.
+    """Several batch sizes as one bench file: all runs in one list, a summary a batch size in ``batches``, and every
+    single measurement in ``samples``.
 
     ``best_depth`` and ``num_reference_differences`` are those of the first one.
     """
@@ -99,7 +100,8 @@ def together(reports: Sequence[BenchReport]) -> dict[str, Any]:
         for report in reports
     ]
     lists = {key: [item for r in reports for item in r.as_dict()[key]] for key in ("runs", "differences")}
-    return {**first, **lists, "batches": batches}
+    samples = [{"batch": report.batch, **record.as_dict()} for report in reports for record in report.records]
+    return {**first, **lists, "batches": batches, "samples": samples}
 
 
 def first_texts(records: Sequence[Record[Any]], members: Sequence[Sequence[int]]) -> dict[int, list[int]]:

@@ -103,6 +103,25 @@ class Record(Generic[_Sample]):
         """True for our own depth 0."""
         return self.setting.is_plain
 
+    def as_dict(self) -> dict[str, Any]:
+        """The raw measurement as plain values; seconds of parts are those of steps that read no prompt."""
+        sample, times = self.sample, self.sample.times
+        return {
+            "system": self.system,
+            "depth": self.depth,
+            "num_nodes": self.num_nodes,
+            "prompt": self.prompt,
+            "repeat": self.repeat,
+            "domain": self.domain,
+            "num_tokens": [len(text) for text in sample.texts],
+            "tokens_per_s": sample.decode_tokens_per_s,
+            "request_tokens_per_s": sample.request_tokens_per_s,
+            "num_steps": times.num_steps,
+            "seconds": {"draft": times.draft_s, "verify": times.verify_s, "other": times.other_s},
+            "num_drafts": sample.stats.num_drafts,
+            "accepted_per_position": sample.stats.accepted_per_position,
+        }
+
 
 @dataclass(frozen=True)
 class Spread:
@@ -118,11 +137,11 @@ class Spread:
         found = sorted(v for v in values if v is not None)
         if not found:
             return None
-        return cls(statistics.median(found), _percentile(found, 0.1), _percentile(found, 0.9))
+        return cls(statistics.median(found), percentile(found, 0.1), percentile(found, 0.9))
 
 
-def _percentile(ordered: Sequence[float], share: float) -> float:
-    """Linear between the two nearest ranks."""
+def percentile(ordered: Sequence[float], share: float) -> float:
+    """The value below which this share of the sorted values lies, linear between the two nearest ranks."""
     place = share * (len(ordered) - 1)
     below = int(place)
     above = min(below + 1, len(ordered) - 1)

@@ -8,6 +8,10 @@ from foretell.errors import UsageError
 
 HELD_OUT = ("prompts/chat.jsonl", "prompts/code.jsonl", "prompts/structured.jsonl")
 DEMO_ADAPTER = "adapters/smollm2-135m-instruct"
+DEMO_HEADS = (DEMO_ADAPTER, *(f"{DEMO_ADAPTER}-{kind}" for kind in ("distinct", "parallel", "medusa")))
+"""Adapters of every kind for the demo's trunk, trained on the same data for as many steps."""
+DEMO_DRAFT_MODEL = "adapters/smollm2-draft"
+"""A small model of its vocabulary, trained likewise."""
 
 
 def find(name: str) -> Path | None:

@@ -63,7 +63,7 @@ def _cells(run: RunSummary, report: BenchReport) -> dict[str, str]:
     if "transformers generate_batch" in systems:
         cells["over generate_batch"] = spread(run.speedup_over_generate_batch, 2, "x")
     cells["tokens/pass"] = number(run.mean_acceptance_length, 2)
-    cells["acceptance by depth"] = _rates(run.acceptance_by_depth)
+    cells["acceptance by depth"] = rates(run.acceptance_by_depth)
     share = run.time_share
     heading = "draft/verify/rest" if report.batch == 1 else "time shares"
     cells[heading] = "" if share is None else "/".join(f"{100 * part:.0f}" for part in share.values()) + " %"
@@ -77,16 +77,17 @@ def _rate(value: Spread | None) -> str:
     return spread(value, 1 if value is None or value.median < 100 else 0)
 
 
-def _rates(rates: list[float]) -> str:
-    shown = " ".join(f"{rate:.2f}" for rate in rates[:_MOST_DEPTHS])
-    return f"{shown} ..." if len(rates) > _MOST_DEPTHS else shown
-
-
 def spread(value: Spread | None, digits: int, unit: str = "") -> str:
     """``1.31x (1.10-1.52)``, or n/a."""
     if value is None:
         return "n/a"
     return f"{value.median:.{digits}f}{unit} ({value.low:.{digits}f}-{value.high:.{digits}f})"
+
+
+def rates(values: list[float]) -> str:
+    """``0.45 0.24``, and dots for depths that there is no room for."""
+    shown = " ".join(f"{rate:.2f}" for rate in values[:_MOST_DEPTHS])
+    return f"{shown} ..." if len(values) > _MOST_DEPTHS else shown
 
 
 def number(value: float | None, digits: int, unit: str = "") -> str:

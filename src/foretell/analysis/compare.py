@@ -1,0 +1,227 @@
+"""Compare: every contender against depth 0 and each other, in turns on the same prompts, at one batch size."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from foretell.analysis.batch_systems import EngineBatch
+from foretell.analysis.bench import make_report
+from foretell.analysis.bench_report import BenchReport
+from foretell.analysis.contenders import PLAIN, Contender
+from foretell.analysis.records import Record, percentile, turns
+from foretell.analysis.summary import ALL, RunSummary, summarise
+from foretell.analysis.systems import EngineSystem
+from foretell.analysis.texts import BenchPrompt, PromptGroup, groups_of
+from foretell.errors import UsageError
+from foretell.models.mtp_model import MTPModel
+from foretell.models.trunk import Trunk
+from foretell.types import Depth
+
+_WARM_UP_TOKENS = 8
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contender at one depth, as a chain or, with ``num_nodes``, a tree; None of it = depth 0."""
+
+    contender: Contender | None
+    depth: Depth = 0
+    num_nodes: int = 0
+
+    @property
+    def name(self) -> str:
+        """The contender's, or "plain"."""
+        return self.contender.name if self.contender else PLAIN
+
+    def system(self, trunk: Trunk, batch: int) -> EngineSystem | EngineBatch:
+        """What is timed."""
+        model = self.contender.model if self.contender else MTPModel(trunk).eval()
+        drafter = self.contender.drafter if self.contender else None
+        if batch == 1:
+            return EngineSystem(model, self.depth, drafter, self.num_nodes)
+        return EngineBatch(model, batch, self.depth, drafter, self.num_nodes)
+
+
+@dataclass(frozen=True)
+class TokenTime:
+    """Milliseconds a token of each request's own text: median, and 95th percentile."""
+
+    median: float
+    p95: float
+
+    @classmethod
+    def of(cls, rates: Sequence[float]) -> TokenTime | None:
+        """From tokens a second of each request; None where there is none."""
+        found = sorted(1000 / rate for rate in rates if rate)
+        return cls(percentile(found, 0.5), percentile(found, 0.95)) if found else None
+
+
+@dataclass(frozen=True)
+class ComparedRun:
+    """A run of a bench file, and who ran it. ``draft_overhead``: seconds of drafting over those of the rest of a step.
+
+    ``speedup`` in ``run`` is over depth 0, paired by prompt, or group of prompts, and repeat.
+    """
+
+    name: str
+    run: RunSummary
+    token_ms: TokenTime | None
+    draft_overhead: float | None
+
+    def as_dict(self) -> dict[str, Any]:
+        """A bench file's run with these fields beside it."""
+        return {
+            **self.run.as_dict(),
+            "name": self.name,
+            "token_ms": self.token_ms and asdict(self.token_ms),
+            "draft_overhead": self.draft_overhead,
+        }
+
+
+@dataclass
+class Comparison:
+    """What one batch size gave: plain decoding first, then every entry, "all" domains before single ones.
+
+    ``reports``: a bench report of each entry against depth 0; texts that differ from depth 0's are explained there.
+    ``records``: every single measurement, of depth 0 under the name "plain".
+    """
+
+    batch: int
+    runs: list[ComparedRun]
+    reports: list[tuple[Entry, BenchReport]] = field(repr=False)
+    records: list[tuple[Entry, Record[Any]]] = field(repr=False)
+
+    @property
+    def passed(self) -> bool:
+        """True where every text is depth 0's, or parts from it at a near tie."""
+        return all(report.passed for _, report in self.reports)
+
+    def best(self, name: str, domain: str = ALL) -> ComparedRun | None:
+        """The contender's run with the highest median speed-up; None where it was not measured."""
+        own = [r for r in self.runs if r.name == name and r.run.domain == domain and r.run.speedup]
+        return max(own, key=lambda r: r.run.speedup.median if r.run.speedup else 0.0, default=None)
+
+
+def entries_of(contenders: Sequence[Contender], depths: Sequence[Depth], nodes: Sequence[int]) -> list[Entry]:
+    """Every contender at every depth that it has, and as trees where it branches.
+
+    A depth beyond a contender's last is left out for it; raises UsageError where none is left.
+    """
+    entries = []
+    for contender in contenders:
+        limit = contender.max_depth()
+        own = [depth for depth in depths if depth == "auto" or (depth and (limit is None or depth <= limit))]
+        if not own:
+            raise UsageError(f"depths {', '.join(map(str, depths))}: {contender.label} drafts {limit} tokens at most")
+        entries += [Entry(contender, depth) for depth in own]
+        if contender.drafter.branches:
+            entries += [Entry(contender, depth, n) for n in nodes for depth in own if depth != "auto" and depth < n]
+    return entries
+
+
+def run_comparison(
+    trunk: Trunk,
+    entries: Sequence[Entry],
+    prompts: Sequence[BenchPrompt],
+    batch: int,
+    max_tokens: int,
+    repeats: int = 1,
+    on_progress: Callable[[int, int], None] | None = None,
+) -> Comparison:
+    """Decode every prompt with depth 0 and every entry, in an order that rotates. Greedy.
+
+    One request at a time is timed without its prompt, batches in groups with them, as ``run_bench`` and
+    ``run_batch_bench`` do; what they say of warm-up, prefixes and domains holds here too.
+    """
+    groups = (
+        groups_of(prompts, batch) if batch > 1 else [PromptGroup(p.domain, [i], [p]) for i, p in enumerate(prompts)]
+    )
+    every = [Entry(None), *entries]
+    systems = [(entry, entry.system(trunk, batch)) for entry in every]
+
+    def decode(system: EngineSystem | EngineBatch, group: PromptGroup, most: int) -> Any:
+        if isinstance(system, EngineBatch):
+            return system.run(group, most)
+        return system.run(group.prompts[0].token_ids, most, group.domain)
+
+    for entry, system in systems:
+        decode(system, groups[0], max_tokens if entry.depth == "auto" else min(max_tokens, _WARM_UP_TOKENS))
+    taken: list[tuple[Entry, Record[Any]]] = []
+    num_total = len(groups) * repeats * len(systems)
+    for repeat, index, (entry, system) in turns(systems, len(groups), repeats):
+        sample = decode(system, groups[index], max_tokens)
+        setting = system.setting
+        domain, num_nodes = groups[index].domain, setting.num_nodes
+        taken.append((entry, Record(setting.system, setting.depth, index, repeat, domain, sample, num_nodes)))
+        if on_progress:
+            on_progress(len(taken), num_total)
+    records = {entry: [record for owner, record in taken if owner is entry] for entry in every}
+    plain = records[every[0]]
+    reports = [(e, _report(e, prompts, [*plain, *records[e]], batch, groups)) for e in entries]
+    dtype = str(trunk.dtype).removeprefix("torch.")
+    runs = [_compared(PLAIN, run, plain) for run in summarise(plain, dtype, None, batch)]
+    for entry, report in reports:
+        runs += [_compared(entry.name, run, records[entry]) for run in report.runs if run.depth != 0]
+    return Comparison(batch, runs, reports, taken)
+
+
+def _report(
+    entry: Entry,
+    prompts: Sequence[BenchPrompt],
+    records: Sequence[Record[Any]],
+    batch: int,
+    groups: Sequence[PromptGroup],
+) -> BenchReport:
+    assert entry.contender is not None
+    model, drafter = entry.contender.model, entry.contender.drafter
+    return make_report(model, prompts, records, drafter, batch, None, [group.indices for group in groups])
+
+
+def _compared(name: str, run: RunSummary, records: Sequence[Record[Any]]) -> ComparedRun:
+    rates = [rate for r in records if run.domain in (ALL, r.domain) for rate in r.sample.request_tokens_per_s]
+    share = run.time_share
+    rest = share["verify"] + share["other"] if share else 0.0
+    return ComparedRun(name, run, TokenTime.of(rates), share["draft"] / rest if share and rest else None)
+
+
+def together(comparisons: Sequence[Comparison], entries: Sequence[Entry]) -> dict[str, Any]:
+    """Several batch sizes as one file (the caller adds ``environment``)."""
+    return {
+        "compare": True,
+        "systems": [_system(entry, comparisons) for entry in entries],
+        "runs": [run.as_dict() for comparison in comparisons for run in comparison.runs],
+        "samples": [
+            {"batch": comparison.batch, "name": entry.name, **record.as_dict()}
+            for comparison in comparisons
+            for entry, record in comparison.records
+        ],
+        "differences": [
+            {"name": entry.name, "num_nodes": entry.num_nodes, **asdict(difference)}
+            for comparison in comparisons
+            for entry, report in comparison.reports
+            for difference in report.differences
+        ],
+    }
+
+
+def _system(entry: Entry, comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    contender = entry.contender
+    assert contender is not None
+    held = [
+        r.run.extra_memory_bytes
+        for comparison in comparisons
+        for r in comparison.runs
+        if (r.name, r.run.depth, r.run.num_nodes) == (entry.name, entry.depth, entry.num_nodes)
+    ]
+    return {
+        "name": entry.name,
+        "label": contender.label,
+        "drafter": contender.drafter.kind,
+        "source": contender.source,
+        "depth": entry.depth,
+        "num_nodes": entry.num_nodes,
+        "extra_parameters": contender.parameters,
+        "extra_memory_bytes": max(held, default=0),
+    }
