@@ -104,9 +104,9 @@ def test_depth_auto(run: Any, folders: Path, prompts: Path) -> None:
         ("--heads", "h"),
         ("--draft-model", "m"),
         ("--prompts", "p.jsonl"),
-        ("--depths", "1"),
-        ("--nodes", 4),
         ("--exact",),
+        ("--controls",),
+        ("--params", "top_k=3"),
         ("--batch", 2),
         ("--max-tokens", 64),
         ("--num-prompts", 1),
@@ -115,7 +115,7 @@ def test_depth_auto(run: Any, folders: Path, prompts: Path) -> None:
 )
 def test_the_law_of_samples_takes_no_other_option(run: Any, given: tuple[object, ...]) -> None:
     ran = run("verify", "--sampling", *given)
-    assert (ran.code, ran.out) == (2, "") and f"MODEL: {given[0]} is for the check of greedy text" in ran.err
+    assert (ran.code, ran.out) == (2, "") and f"MODEL: {given[0]} is for a model of yours" in ran.err
 
 
 def test_samples_need_sampling(run: Any) -> None:
@@ -134,3 +134,39 @@ def test_samples_need_sampling(run: Any) -> None:
 def test_what_does_not_fit(run: Any, folders: Path, prompts: Path, given: tuple[object, ...], words: list[str]) -> None:
     ran = run(*line(folders, prompts), *given)
     assert (ran.code, ran.out) == (2, "") and all(word in ran.err.splitlines()[-1] for word in words)
+
+
+def test_trees_of_the_built_in_model(run: Any, tmp_path: Path) -> None:
+    """A tree beside the chains by default; with --depths and --nodes what they say."""
+    ran = run(
+        "verify", "--sampling", "--samples", 200, "--depths", "0,2", "--nodes", 5, "--json", tmp_path / "out.json"
+    )
+    laws = json.loads((tmp_path / "out.json").read_text())["sampling"]
+    assert ran.code == 0 and {(law["depth"], law["num_nodes"]) for law in laws} == {(0, 0), (2, 5)}
+    assert "depth 2, 5 nodes, temperature=1" in ran.out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (("--depths", "auto"), "--depths: auto is no fixed depth"),
+        (("--depths", "3", "--nodes", 3), "--nodes"),
+        (("--depths", "2", "--nodes", 5, "--drafter", "ngram"), "--nodes: ngram drafts chains here"),
+    ],
+)
+def test_shapes_that_the_built_in_model_does_not_take(run: Any, options: tuple[object, ...], message: str) -> None:
+    ran = run("verify", "--sampling", *options)
+    assert ran.code == 2 and message in ran.err
+
+
+def test_controls_rules_and_law_of_a_model(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    """One command checks greedy text under rules, the meter, and samples; the file says on what machine."""
+    out = tmp_path / "out.json"
+    options = ("--controls", "--sampling", "--samples", 200, "--params", "repetition_penalty=1.1", "--json", out)
+    ran = run(*line(folders, prompts), "--depths", "2", "--max-tokens", 20, *options)
+    found = json.loads(out.read_text())
+    assert ran.code == 0 and found["passed"] and found["environment"]["dtype"] == "float32"
+    assert [c["kind"] for c in found["controls"]] == ["right", "shifted", "shuffled"]
+    assert found["controls"][0]["acceptance"] == 1.0
+    assert [law["depth"] for law in found["model_law"]] == [0, 2]
+    assert "ok: right (the text itself): 1.000" in ran.out and "draws of the trunk's own law" in ran.out

@@ -45,6 +45,7 @@ class LawResult:
 
     settings: dict[str, float]
     depth: int
+    num_nodes: int
     num_samples: int
     expected: list[float]
     counted: list[float]
@@ -65,22 +66,24 @@ class LawResult:
 def check_sampling_law(
     num_samples: int,
     depths: Sequence[int] = (0, 1, 3),
+    trees: Sequence[tuple[int, int]] = (),
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
     drafter: DrafterKind = "heads",
 ) -> list[LawResult]:
-    """Sample about ``num_samples`` tokens for every setting and depth. ``on_progress(num_done, num_total)``.
+    """Sample about ``num_samples`` tokens for every setting and depth, and for each of ``trees`` (depth, nodes).
 
-    ``drafter``: who drafts; heads and draft model are built in.
+    ``on_progress(num_done, num_total)``. ``drafter``: who drafts; heads and draft model are built in.
     """
     model = known_model()
     draft_model = MTPModel(known_trunk(HEAD_PROBS, "known draft")) if "model" in drafter else None
     engine = Engine(model, max_batch=64, drafter=DrafterConfig(drafter, draft_model))
     results: list[LawResult] = []
-    num_total = len(SETTINGS) * len(depths)
+    shapes = [*((depth, 0) for depth in depths), *trees]
+    num_total = len(SETTINGS) * len(shapes)
     for settings in SETTINGS:
-        for depth in depths:
-            results.append(_measure(engine, settings, depth, num_samples, seed))
+        for depth, num_nodes in shapes:
+            results.append(_measure(engine, settings, depth, num_nodes, num_samples, seed))
             if on_progress:
                 on_progress(len(results), num_total)
     return results
@@ -140,11 +143,13 @@ def expected_law(
     return [p / sum(kept) for p in kept] + [0.0] * (len(probs) - len(kept))
 
 
-def _measure(engine: Engine, settings: dict[str, float], depth: int, num_samples: int, seed: int) -> LawResult:
+def _measure(
+    engine: Engine, settings: dict[str, float], depth: int, num_nodes: int, num_samples: int, seed: int
+) -> LawResult:
     num_texts = math.ceil(num_samples / (_TOKENS_PER_TEXT - 1))
     common: dict[str, Any] = {"max_tokens": _TOKENS_PER_TEXT, **settings}
     params = [SamplingParams(seed=seed * 1_000_003 + i, **common) for i in range(num_texts)]
-    completions = engine.generate([[0]] * num_texts, params, depth=depth)
+    completions = engine.generate([[0]] * num_texts, params, depth=depth, num_nodes=num_nodes)
     # The first token comes from the prefill and is never drafted, so it is not counted.
     tokens = [t for done in completions for t in done.token_ids[1:]]
     counted = [tokens.count(t) / len(tokens) for t in range(_VOCAB_SIZE)]
@@ -155,6 +160,7 @@ def _measure(engine: Engine, settings: dict[str, float], depth: int, num_samples
     return LawResult(
         settings=settings,
         depth=depth,
+        num_nodes=num_nodes,
         num_samples=len(tokens),
         expected=expected,
         counted=counted,

@@ -8,15 +8,17 @@ no excuse at all. A batch is checked against the single runs of its rows in the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Literal
 
+from foretell.analysis.causes import likely_cause
 from foretell.analysis.near_tie import near_tie_gap as near_tie_gap
 from foretell.analysis.near_tie import next_logits as next_logits
 from foretell.analysis.texts import BenchPrompt, first_difference
 from foretell.config import SamplingParams
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.engine import Engine
+from foretell.decoding.rules import LogitRules
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from foretell.types import Completion, Depth
@@ -27,7 +29,7 @@ class Difference:
     """Where a text first leaves the one it should be: depth 0's, or in a ``batch`` of several rows its single run's.
 
     ``position`` counts output tokens from 0; a token is None past a text's end. ``gap``: best minus second-best logit
-    there, projected in fp32; ``limit``: smaller gaps are excused.
+    there, projected in fp32, under the request's rules; ``limit``: smaller gaps are excused. ``cause``: a guess.
     """
 
     prompt: int
@@ -42,6 +44,7 @@ class Difference:
     limit: float
     verdict: Literal["near tie", "BUG"]
     batch: int = 1
+    cause: str = ""
 
 
 @dataclass
@@ -90,14 +93,16 @@ def check_greedy_equality(
     num_nodes: int = 0,
     exact: bool = False,
     batch: int | None = None,
+    params: SamplingParams | None = None,
 ) -> EqualityReport:
     """Decode every prompt at depth 0 and at each of ``depths``. ``on_progress(num_done, num_total)`` counts prompts.
 
     ``drafter`` and ``exact`` as for Engine, ``num_nodes`` as for its ``generate``. ``batch``: decode all prompts at
-    depth 0 and at each depth together too, so many rows at a time.
+    depth 0 and at each depth together too, so many rows at a time. ``params``: rules to decode under (penalties, bias,
+    bans, a grammar, ...), greedy.
     """
     report = EqualityReport(list(depths), num_nodes, exact)
-    params = SamplingParams(max_tokens=max_tokens)
+    params = replace(params or SamplingParams(), max_tokens=max_tokens)
     # A prompt whose beginning is known is read in a shorter pass, which rounds otherwise: only the depth shall differ.
     engine = Engine(model, drafter=drafter, exact=exact, reuse_prefixes=False)
     singles: dict[Depth, list[Completion]] = {depth: [] for depth in (0, *depths)}
@@ -113,7 +118,7 @@ def check_greedy_equality(
             report.num_accepted_tokens += done_alone.stats.num_accepted_tokens
             if first_difference(plain, done_alone.token_ids) is not None:
                 report.differences.append(
-                    explain(model.trunk, prompt, plain, done_alone.token_ids, index, depth, exact=exact)
+                    explain(model.trunk, prompt, plain, done_alone.token_ids, index, depth, 1, exact, params)
                 )
         if on_progress:
             on_progress(index + 1, len(prompts))
@@ -149,6 +154,7 @@ def _check_batch(
                         depth,
                         engine.max_batch,
                         engine.exact,
+                        params,
                     )
                 )
     return report
@@ -163,14 +169,18 @@ def explain(
     depth: Depth,
     batch: int = 1,
     exact: bool = False,
+    params: SamplingParams | None = None,
 ) -> Difference:
     """Judge the first difference between the output that was right and another's; the two must differ.
 
-    ``exact``: nothing is excused.
+    ``exact``: nothing is excused. ``params``: the rules that both were decoded under.
     """
     position = first_difference(expected, got)
     assert position is not None
     logits_V = next_logits(trunk, prompt.token_ids + expected[:position])
+    if params is not None:
+        rules = LogitRules(params, prompt.token_ids, trunk.vocab_size, trunk.tokenizer, trunk.eos_token_ids)
+        logits_V = rules.apply(logits_V.unsqueeze(0), expected[:position], [[]])[0]
     best, second = logits_V.topk(2).values.tolist()
     limit = 0.0 if exact else near_tie_gap(trunk.dtype, best)
     tokens = [ids[position] if position < len(ids) else None for ids in (expected, got)]
@@ -189,6 +199,7 @@ def explain(
         limit=limit,
         verdict="near tie" if excused else "BUG",
         batch=batch,
+        cause=likely_cause(trunk, logits_V, tokens[0], tokens[1], best - second, limit, batch, excused),
     )
 
 

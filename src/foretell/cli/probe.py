@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+from foretell.cli.assets import prompt_files
 from foretell.cli.loading import check_model, load_model
-from foretell.cli.options import Dtype, Heads, Json, Model, integer
+from foretell.cli.options import Dtype, Heads, Json, Model, NumPrompts, Prompts, integer
 from foretell.cli.output import progress, results, write_json
+from foretell.cli.probe_served import compare, parse_served, print_served
+from foretell.cli.prompts import check_prompts
 from foretell.cli.targets import check_json_target
 from foretell.errors import DataError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from foretell.models.heads import Heads as HeadsModule
 
 
 def probe(
@@ -23,44 +30,83 @@ def probe(
     /,
     *,
     data: Annotated[
-        list[Path],
+        list[Path] | None,
         Parameter(
             consume_multiple=True,
             negative=(),
             help='JSONL files: what foretell distill writes, chats ("messages"), or a "text" a line.',
         ),
-    ],
+    ] = None,
     heads: Heads = None,
+    served: Annotated[
+        str | None,
+        Parameter(
+            help="Compare with what was served on --prompts: shares of rounds accepted up to each depth "
+            "(0.45,0.24,0.11), a bench file, or here = decode them now."
+        ),
+    ] = None,
+    prompts: Prompts = None,
+    num_prompts: NumPrompts = None,
+    max_tokens: Annotated[int, integer("Length of the answers that were served, in tokens.", 2)] = 64,
     max_records: Annotated[int, integer("Take only the first so many records, 0 = all.", 0)] = 200,
     dtype: Dtype = "auto",
     json: Json = None,
-) -> None:
+) -> int:
     """Read how good the heads' guesses are on held-out text, before anything is served.
 
     Per depth: agreement with the trunk's argmax; overlap, the mean of sum min(p, q), which sampling at temperature 1
     would accept; chained, the share of positions with all depths up to this one right, which greedy decoding would.
 
+    With --served the trunk answers the prompts, and walking over the rounds of those answers predicts what decoding
+    accepts. A table names the first stage that disagrees with it: the template, the state that the heads read, the
+    order of eh_proj's halves, the data, or the engine; the exit code is then 1.
+
     Try:
 
         foretell distill demo prompts/chat.jsonl data/held-out.jsonl
         foretell probe demo --heads adapters/smollm2-135m-instruct --data data/held-out.jsonl
+        foretell probe demo --heads adapters/smollm2-135m-instruct --served here --num-prompts 4
     """
-    check_json_target(json, [model, *data])
-    records = _read(data)[: max_records or None]
+    if not data and served is None:
+        raise UsageError("--data: give JSONL files to probe on, or --served to compare with what was served")
+    given = data or []
+    shares = None if served is None else parse_served(served)
+    files = [] if served is None else prompt_files(prompts)
+    check_json_target(json, [model, *given, *files, *([served] if served and Path(served).is_file() else [])])
+    records = _read(given)[: max_records or None]
+    check_prompts(files)
     check_model(model, heads)
 
-    from foretell.training.probe import probe as run
+    from foretell.analysis.environment import environment
 
     loaded = load_model(model, heads, dtype, pack=False)
     if loaded.heads is None:
         raise UsageError(f"{model} has no heads, so there is nothing to probe; --heads names an adapter folder")
+    report = _probed(loaded.heads, records) if records else {}
+    if report:
+        print_depths(results(), report)
+    agreed = True
+    if served is not None:
+        chained = [depth["chained"] for depth in report.get("depths", []) if depth["chained"] is not None]
+        compared = compare(loaded, files, num_prompts, max_tokens, shares, chained)
+        if report:
+            results().print()
+        print_served(results(), compared)
+        report["served"] = compared.as_dict()
+        agreed = compared.first is None
+    where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
+    write_json(json, {"environment": where, "num_records": len(records), **report})
+    return 0 if agreed else 1
+
+
+def _probed(heads: HeadsModule, records: list[tuple[str, int, dict[str, Any]]]) -> dict[str, Any]:
+    from foretell.training.probe import probe as run
+
     with progress() as bar:
         task = bar.add_task("rows of text", total=None)
-        report = run(
-            loaded.heads, records, on_progress=lambda done, total: bar.update(task, completed=done, total=total)
+        return run(
+            heads, records, on_progress=lambda done, total: bar.update(task, completed=done, total=total)
         ).as_dict()
-    print_depths(results(), report)
-    write_json(json, {"num_records": len(records), **report})
 
 
 def print_depths(console: Console, report: dict[str, Any]) -> None:

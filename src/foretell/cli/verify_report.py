@@ -9,8 +9,10 @@ from foretell.cli.output import counted
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from foretell.analysis.controls import Control
     from foretell.analysis.law import LawResult
     from foretell.analysis.lossless import Difference, EqualityReport
+    from foretell.analysis.model_law import ModelLaw
 
 
 def print_equality(console: Console, report: EqualityReport) -> None:
@@ -45,7 +47,7 @@ def _describe(d: Difference) -> str:
     return (
         f"  {d.verdict}: prompt {d.prompt} ({d.domain}), depth {d.depth}, output token {d.position}: "
         f"expected {d.expected_token} {d.expected_text!r}, got {d.got_token} {d.got_text!r}, "
-        f"top-2 gap {d.gap:.2e} ({excuse})"
+        f"top-2 gap {d.gap:.2e} ({excuse}); likely: {d.cause}"
     )
 
 
@@ -56,9 +58,49 @@ def print_law(console: Console, laws: list[LawResult]) -> None:
         settings = " ".join(f"{name}={value:g}" for name, value in law.settings.items())
         rate = "n/a" if law.acceptance_rate is None else f"{law.acceptance_rate:.2f}"
         verdict = "ok" if law.passed else "BUG"
+        nodes = f", {law.num_nodes} nodes" if law.num_nodes else ""
         console.print(
-            f"  {verdict}: depth {law.depth}, {settings}: {law.total_variation:.4f} (limit {law.limit:.3f}), "
+            f"  {verdict}: depth {law.depth}{nodes}, {settings}: {law.total_variation:.4f} (limit {law.limit:.3f}), "
             f"acceptance {rate}",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+_CONTROLS = {
+    "right": "the text itself",
+    "shifted": "the text one place too late",
+    "shuffled": "the text's tokens in another order",
+}
+
+
+def print_controls(console: Console, controls: list[Control]) -> None:
+    """One line a drafter whose acceptance is known, and its texts that differ."""
+    console.print("controls: drafters that know the text, and what the meter says of them")
+    for control in controls:
+        rate = "n/a" if control.acceptance is None else f"{control.acceptance:.3f}"
+        verdict = "ok" if control.passed else "BUG"
+        console.print(
+            f"  {verdict}: {control.kind} ({_CONTROLS[control.kind]}): {rate} of first guesses accepted, "
+            f"{control.num_texts - len(control.differences)} of {control.num_texts} texts equal",
+            markup=False,
+            soft_wrap=True,
+        )
+        for line in map(_describe, control.differences):
+            console.print(f"  {line}", markup=False, soft_wrap=True)
+    if any(c.kind != "right" and not c.passed and c.acceptance is not None for c in controls):
+        console.print("  a wrong drafter that is often right: texts that repeat themselves show little; give others")
+
+
+def print_model_law(console: Console, laws: list[ModelLaw]) -> None:
+    """One line a depth."""
+    console.print(f"sampling: how far {laws[0].num_samples:,} tokens or so are from draws of the trunk's own law")
+    for law in laws:
+        nodes = f", {law.num_nodes} nodes" if law.num_nodes else ""
+        rate = "n/a" if law.acceptance_rate is None else f"{law.acceptance_rate:.2f}"
+        console.print(
+            f"  {'ok' if law.passed else 'BUG'}: depth {law.depth}{nodes}: distance {law.distance:.4f} (limit "
+            f"{law.limit:.4f}), {law.num_outside} tokens outside the law, acceptance {rate}",
             markup=False,
             soft_wrap=True,
         )

@@ -1,0 +1,143 @@
+"""``foretell probe --served``: predicted acceptance beside what was served, and the first stage that disagrees."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from foretell.cli.output import note
+from foretell.errors import DataError, ForetellError, UsageError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from foretell.analysis.served import ServedReport
+    from foretell.models.mtp_model import MTPModel
+
+HERE = "here"
+"""In place of figures: serve the prompts with Foretell's own engine."""
+
+
+def parse_served(text: str) -> list[float] | None:
+    """Acceptance by depth: of "0.45,0.24,0.11", or of a bench file (its deepest chain, all domains, batch 1 first).
+
+    None for "here". Raises UsageError naming the option.
+    """
+    if text == HERE:
+        return None
+    try:
+        found = [float(part) for part in text.split(",")]
+    except ValueError:
+        found = _from_bench(Path(text))
+    if not all(math.isfinite(share) and 0 <= share <= 1 for share in found) or found != sorted(found, reverse=True):
+        raise UsageError(
+            f'--served: "{text}" is not allowed; give shares of rounds accepted up to depth 1, 2, ..., from 0 to 1 and '
+            "none above the one before it (what engines call acceptance by position)"
+        )
+    return found
+
+
+def _from_bench(file: Path) -> list[float]:
+    try:
+        runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
+        chains = [
+            (run["batch"], -run["depth"], run["acceptance_by_depth"])
+            for run in runs
+            if run["system"] == "foretell"
+            and (run["domain"], run["drafter"], run["num_nodes"]) == ("all", "heads", 0)
+            and isinstance(run["depth"], int)
+            and run["acceptance_by_depth"]
+        ]
+        return [float(share) for share in min(chains)[2]]
+    except OSError as error:
+        raise UsageError(
+            f'--served: "{file}" is no list of numbers and no file that can be read; give {HERE}, 0.45,0.24,0.11, or a '
+            "file that foretell bench wrote"
+        ) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(
+            f"--served: {file} holds no chains drafted by heads on all domains; give a file that foretell bench wrote"
+        ) from error
+
+
+def compare(
+    model: MTPModel,
+    files: Sequence[Path],
+    num_prompts: int | None,
+    max_tokens: int,
+    served: list[float] | None,
+    probed: Sequence[float],
+) -> ServedReport:
+    """Decode the prompts plainly, walk the heads over the answers, and ask stage after stage."""
+    from foretell.analysis import served as analysis
+    from foretell.cli.prompts import load_prompts
+
+    assert model.heads is not None
+    limit = model.heads.config.max_depth
+    if served is not None and limit is not None and len(served) > limit:
+        raise UsageError(f"--served: {len(served)} depths, and these heads have {limit}; give at most {limit} shares")
+    prompts = load_prompts(model, files, num_prompts)
+    template = analysis.check_template(_template_pairs(model, files, num_prompts))
+    note(f"decoding {len(prompts)} prompts plainly ...")
+    texts = analysis.answers(model, prompts, max_tokens)
+    if served is None:
+        note("decoding them with the heads ...")
+        served = analysis.serve(model, prompts, max_tokens, model.heads.config.num_depths)
+    return analysis.compare_served(
+        model.heads, prompts, texts, max_tokens, served, template, probed, lambda stage: note(f"walking: {stage} ...")
+    )
+
+
+def _template_pairs(
+    model: MTPModel, files: Sequence[Path], num_prompts: int | None
+) -> list[tuple[list[int], list[int]]]:
+    """Each prompt as training would encode what stands before an answer, and as the engine does."""
+    from foretell.decoding.engine import Engine
+    from foretell.training.documents import DocumentReader
+    from foretell.training.jsonl import numbered_prompts
+    from foretell.training.sources import Record
+
+    reader = DocumentReader(model.tokenizer, model.trunk.vocab_size, supervise="answer")
+    engine = Engine(model)
+    pairs = []
+    for file in files:
+        for line, record in numbered_prompts(file)[:num_prompts]:
+            messages = record.get("messages")
+            if messages:
+                values: dict[str, Any] = {"messages": [*messages, {"role": "assistant", "content": "x"}]}
+            else:
+                values = {"prompt": record["prompt"], "completion": "x"}
+            try:
+                document = reader.read(Record(values, str(file), line))
+            except (DataError, ForetellError):
+                continue  # a chat that training does not take, such as one that ends in another role
+            first = document.supervised.index(True) if True in document.supervised else len(document.supervised)
+            pairs.append((document.token_ids[:first], engine.encode(messages or record["prompt"])))
+    return pairs
+
+
+def print_served(console: Console, report: ServedReport) -> None:
+    """A line for what is predicted and served, one a stage, and the verdict."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for name in ("stage", "acceptance by depth", "differs by", "agrees", "what was compared"):
+        table.add_column(name)
+    table.add_row("predicted", _shares(report.predicted), "", "", f"walked over {report.num_rounds:,} rounds")
+    table.add_row("served", _shares(report.served), f"{report.difference:.3f}", "", "from the prediction")
+    for stage in report.stages:
+        gap = "" if stage.difference is None else f"{stage.difference:.3f}"
+        agrees = {True: "yes", False: "NO", None: "-"}[stage.agrees]
+        table.add_row(stage.name, _shares(stage.acceptance), gap, agrees, stage.note)
+    console.print(table)
+    console.print()
+    first = report.first
+    verdict = "All stages agree." if first is None else f"First stage that disagrees: {first.name} ({first.note})."
+    console.print(verdict, markup=False, soft_wrap=True)
+
+
+def _shares(shares: Sequence[float]) -> str:
+    return " ".join(f"{share:.3f}" for share in shares)
