@@ -237,3 +237,14 @@ def test_the_best_of_all_settings_is_named() -> None:
 def test_trees_need_heads(run: Any, folders: Path, prompts: Path) -> None:
     ran = run("bench", folders / "cycle", "--prompts", prompts, "--nodes", "4", "--depths", "2")
     assert ran.code == 2 and "no heads" in ran.err
+
+
+def test_a_bench_on_noise_says_so(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    """C42: a random model finds the prompts no likelier than chance; the numbers stand, with a warning."""
+    out = tmp_path / "bench.json"
+    line = ("bench", folders / "random", "--heads", folders / "noise", "--prompts", prompts, "--dtype", "float32")
+    ran = run(*line, "--depths", "1", "--max-tokens", 8, "--repeats", 1, "--json", out)
+    data = json.loads(out.read_text())
+    assert ran.code == 0 and data["warnings"] and f"warning: {data['warnings'][0]}" in ran.err
+    samples = [s for s in data["samples"] if s["depth"] == 1]
+    assert [(s["batch"], s["prompt"], s["num_tokens"]) for s in samples] == [(1, i, [8]) for i in range(3)]

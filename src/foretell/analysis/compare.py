@@ -98,6 +98,11 @@ class Comparison:
         """True where every text is depth 0's, or parts from it at a near tie."""
         return all(report.passed for _, report in self.reports)
 
+    def plain_texts(self) -> list[list[int]]:
+        """Depth 0's output for every prompt, in its first repeat."""
+        first = [r for entry, r in self.records if entry.contender is None and r.repeat == 0]
+        return [text for record in first for text in record.sample.texts]
+
     def best(self, name: str, domain: str = ALL) -> ComparedRun | None:
         """The contender's run with the highest median speed-up; None where it was not measured."""
         own = [r for r in self.runs if r.name == name and r.run.domain == domain and r.run.speedup]

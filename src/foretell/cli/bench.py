@@ -94,6 +94,7 @@ def bench(
     from foretell.analysis.bench_report import together
     from foretell.analysis.environment import environment
     from foretell.analysis.load import LoadSnapshot
+    from foretell.analysis.measured_texts import reasons_against
     from foretell.analysis.step_costs import StepCosts
     from foretell.cli.bench_table import print_bench
 
@@ -128,7 +129,10 @@ def bench(
                 results().print()
             print_bench(results(), report, where, repeats, costs)
         if reports:
-            values = {"environment": where, **together(reports), "step_costs": costs.as_dict()}
+            against = reasons_against(loaded.trunk, taken, reports[0].plain_texts.values())
+            for reason in against:
+                note(f"warning: {reason}")
+            values = {"environment": where, "warnings": against, **together(reports), "step_costs": costs.as_dict()}
             write_json(json, values if complete else {"incomplete": True, **values})
     return 0 if all(report.passed for report in reports) else 1
 

@@ -93,6 +93,7 @@ def compare(
     from foretell.analysis.contenders import contenders_of, load_heads
     from foretell.analysis.environment import environment
     from foretell.analysis.load import LoadSnapshot
+    from foretell.analysis.measured_texts import reasons_against
     from foretell.cli.compare_table import print_comparison
 
     loaded = load_model(model, "none" if adapters else None, dtype, pack=False)
@@ -127,7 +128,11 @@ def compare(
                 results().print()
             print_comparison(results(), comparison, where)
         if done:
-            values = {"environment": where, **together(done, entries)}
+            plain = done[0].plain_texts()
+            against = reasons_against(loaded.trunk, taken, plain)
+            for reason in against:
+                note(f"warning: {reason}")
+            values = {"environment": where, "warnings": against, **together(done, entries)}
             write_json(json, values if complete else {"incomplete": True, **values})
     return 0 if all(comparison.passed for comparison in done) else 1
 

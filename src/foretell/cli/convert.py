@@ -27,7 +27,7 @@ Overwrite = Annotated[bool, switch("Replace what an earlier conversion wrote the
 
 convert = App(
     name="convert",
-    sort_key=8,
+    sort_key=12,
     help=(
         "Convert checkpoints: export heads to an engine's layout, import native ones, strip them, graft them back.\n\n"
         "The source stays as it is. Files that no change touches are copied, the others rewritten one by one. The "

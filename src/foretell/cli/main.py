@@ -16,14 +16,18 @@ from collections.abc import Callable, Sequence
 from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from foretell.cli.bench import bench
+from foretell.cli.compare import compare
 from foretell.cli.convert import convert
 from foretell.cli.demo import demo
 from foretell.cli.distill import distill
+from foretell.cli.eval import evaluate
 from foretell.cli.generate import generate
 from foretell.cli.inspect import inspect
 from foretell.cli.loading import as_typed
 from foretell.cli.params import params_hint
+from foretell.cli.plan import plan
 from foretell.cli.probe import probe
+from foretell.cli.report import report
 from foretell.cli.train import train
 from foretell.cli.verify import verify
 from foretell.errors import ForetellError, PlainDecodingWarning, SamplingError, UsageError
@@ -54,9 +58,22 @@ app = App(
     print_error=False,
     suppress_keyboard_interrupt=False,
 )
-_COMMANDS: tuple[Callable[..., int | None], ...] = (demo, generate, verify, bench, distill, train, probe, inspect)
+_COMMANDS: tuple[Callable[..., int | None], ...] = (
+    demo,
+    generate,
+    verify,
+    bench,
+    compare,
+    distill,
+    train,
+    probe,
+    plan,
+    inspect,
+    report,
+)
 for _place, _command in enumerate(_COMMANDS):
     app.command(_command, sort_key=_place)
+app.command(evaluate, name="eval", sort_key=len(_COMMANDS))
 app.command(convert)
 
 

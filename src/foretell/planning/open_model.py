@@ -1,0 +1,205 @@
+"""From a preset, a config.json or a model folder to a PlanModel. No weight is read: names and shapes are enough.
+
+A model without weights is built by transformers on the meta device, and its tensors are counted as ``inspect`` counts
+those of a folder.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from foretell.checkpoints.adapter_config import read_adapter_config
+from foretell.checkpoints.files import TensorHeader, one_line, read_json
+from foretell.errors import CheckpointError, UnsupportedModel, UsageError
+from foretell.inspection.adapter import inspect_adapter
+from foretell.inspection.costs import embedding_of, experts_of, output_matrix, parameter_counts, trunk_cost
+from foretell.inspection.inspection import Inspection
+from foretell.inspection.model import inspect_stored
+from foretell.inspection.open_folder import open_folder
+from foretell.planning.layer_caches import block_layer, head_cache, layer_caches
+from foretell.planning.model import HeadModel, Linear, PlanModel
+from foretell.planning.presets import PRESETS
+from foretell.planning.stack import Stack
+
+Shapes = Mapping[str, tuple[int, ...]]
+
+_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.")
+
+
+def open_model(model: str) -> PlanModel:
+    """A preset's name, a model folder (weights or config.json alone), or a config file.
+
+    Raises CheckpointError where there is no such thing, UnsupportedModel where transformers or this planner lacks it.
+    """
+    if model.lower() in PRESETS:
+        return _planned(model.lower(), _config(PRESETS[model.lower()]), None)
+    path = Path(model).expanduser()
+    try:
+        is_folder, is_file = path.is_dir(), path.is_file()
+    except (OSError, ValueError) as error:
+        raise CheckpointError(f"{model:.80}: cannot be read ({one_line(error)})") from error
+    if is_folder and (path / "config.json").is_file():
+        config = _config(read_json(path / "config.json"), path / "config.json")
+        has_weights = any(path.glob("*.safetensors"))
+        return _planned(path.resolve().name, config, path if has_weights else None)
+    if is_file and path.suffix == ".json":
+        return _planned(
+            path.stem if path.stem != "config" else path.resolve().parent.name, _config(read_json(path), path)
+        )
+    meant = difflib.get_close_matches(model.lower(), PRESETS, n=1)
+    hint = f'; did you mean "{meant[0]}"?' if meant else ""
+    raise CheckpointError(
+        f"{model}: no preset, model folder with a config.json, or config file (.json); "
+        f"presets: {', '.join(PRESETS)}{hint}"
+    )
+
+
+def with_adapter(model: PlanModel, folder: str) -> PlanModel:
+    """``model`` with the heads of an adapter. Raises UsageError where they do not fit it or are not sequential."""
+    info = read_adapter_config(folder)
+    if info.heads.kind != "sequential":
+        raise UsageError(f"--heads: {folder} holds {info.heads.kind} heads; only sequential ones can be planned")
+    theirs = (info.trunk.hidden_size, info.trunk.vocab_size, info.trunk.num_layers)
+    if theirs != (model.hidden_size, model.vocab_size, model.num_layers):
+        raise UsageError(
+            f"--heads: {folder} was made for {info.trunk.name} ({theirs[2]} layers, {theirs[0]} wide, vocabulary "
+            f"{theirs[1]:,}), not for {model.name} ({model.num_layers} layers, {model.hidden_size} wide, vocabulary "
+            f"{model.vocab_size:,}); give the model it was made for"
+        )
+    costs = inspect_adapter(Path(folder), experts=model.stack.experts).costs
+    assert costs is not None
+    rows = info.heads.draft_vocab_size or model.vocab_size
+    # An output matrix of its own is among the module's parameters already; it is read once all the same.
+    output = 0 if info.heads.own_output else rows * model.hidden_size
+    stack = Stack.of_module(costs.depths[0], output, model.stack.experts)
+    return model.with_heads(
+        replace(
+            model.heads,
+            stack=stack,
+            parameters=costs.depths[0].parameters,
+            distinct=not info.heads.unrolled,
+            max_depth=info.heads.max_depth,
+            origin=folder,
+            draft_vocab=info.heads.draft_vocab_size or None,
+        )
+    )
+
+
+def _config(values: Mapping[str, Any], path: Path | None = None) -> Any:
+    """A config of transformers; no code from the checkpoint is run."""
+    from transformers import AutoConfig
+
+    given = dict(values)
+    kind = given.pop("model_type", None)
+    where = path or "preset"
+    if not isinstance(kind, str):
+        raise CheckpointError(f"{where}: model_type is {kind!r}; expected the name of an architecture, such as llama")
+    try:
+        return AutoConfig.for_model(kind, **given)
+    except Exception as error:  # many kinds: unknown names, settings of another type, its own checks
+        raise UnsupportedModel(f"{where}: no config that transformers can read ({one_line(error)})") from error
+
+
+def _planned(name: str, config: Any, folder: Path | None = None) -> PlanModel:
+    text = config.get_text_config()
+    experts = experts_of(text.to_dict())
+    caches = layer_caches(text, name)
+    if not caches:
+        raise CheckpointError(f"{name}: num_hidden_layers is 0; give the config of a model with layers")
+    found: Inspection | None = None
+    if folder is None:
+        shapes = _skeleton_shapes(name, config)
+        counts = {tensor: _product(shape) for tensor, shape in shapes.items()}
+    else:
+        stored = open_folder(folder)
+        found = inspect_stored(stored)
+        of_heads = set(found.mtp_tensors)
+        headers: dict[str, TensorHeader] = {k: v for k, v in stored.headers.items() if k not in of_heads}
+        shapes = {tensor: header.shape for tensor, header in headers.items()}
+        counts = parameter_counts(headers, found.quantisation.bits if found.quantisation else None)
+    cost, _ = trunk_cost(counts, experts)
+    if cost is None or embedding_of(counts) is None:
+        raise CheckpointError(f"{name}: no trunk in it, only heads or another model; give the trunk")
+    stack = Stack.of(counts, experts)
+    block = {tensor: n for tensor, n in counts.items() if _index_of(tensor) == block_layer(text)}
+    heads = _own_heads(found, stack) if found is not None and found.mtp_tensors else None
+    hidden, num_layers = int(text.hidden_size), int(text.num_hidden_layers)
+    inner = Linear(hidden, 2 * hidden, 1)
+    built = HeadModel(
+        stack=replace(_with_projection(Stack.of(block, experts), hidden), output=stack.output),
+        parameters=sum(block.values()) + 2 * hidden * hidden + 3 * hidden,
+        cache=head_cache(caches),
+        origin="one layer of the trunk's kind and a projection",
+        linears=(inner, *_linears({t: shapes[t] for t in block})),
+    )
+    return PlanModel(
+        name=name,
+        hidden_size=hidden,
+        vocab_size=output_matrix(counts) // hidden,
+        num_layers=num_layers,
+        parameters=cost.parameters,
+        stack=stack,
+        caches=tuple(caches),
+        heads=replace(built, **heads) if heads else built,
+        linears=_linears({t: s for t, s in shapes.items() if _index_of(t) is not None}),
+        config=text,
+    )
+
+
+def _own_heads(found: Inspection, trunk: Stack) -> dict[str, Any]:
+    """What is known of a folder's native heads."""
+    if found.costs is None or not found.costs.depths or not found.heads or found.heads["kind"] != "sequential":
+        raise UnsupportedModel(
+            f"{found.path}: its heads are not sequential ones that can be planned; plan the trunk alone"
+        )
+    first, count = found.costs.depths[0], len(found.costs.depths)
+    return {
+        "stack": Stack.of_module(first, trunk.output, trunk.experts),
+        "parameters": first.parameters,
+        "distinct": count > 1,
+        "max_depth": count if count > 1 else None,
+        "origin": f"{count} native module{'s' * (count > 1)}",
+    }
+
+
+def _with_projection(block: Stack, hidden: int) -> Stack:
+    """A block behind the projection of [embedding, state], with norms for both and a final one (DeepSeek-V3, 2.2)."""
+    return replace(block, dense=block.dense + 2 * hidden * hidden + 3 * hidden)
+
+
+def _skeleton_shapes(name: str, config: Any) -> Shapes:
+    import torch
+    from transformers import AutoModelForCausalLM
+
+    from foretell.checkpoints.quiet import quiet_transformers
+
+    try:
+        with quiet_transformers(), torch.device("meta"):
+            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+    except Exception as error:
+        raise UnsupportedModel(f"{name}: not a causal LM that transformers knows ({one_line(error)})") from error
+    return {tensor: tuple(parameter.shape) for tensor, parameter in model.named_parameters()}
+
+
+def _linears(shapes: Shapes) -> tuple[Linear, ...]:
+    """Matrices by shape, largest first; stacked experts are none."""
+    counts = Counter(shape for shape in shapes.values() if len(shape) == 2)
+    return tuple(Linear(num_out, num_in, count) for (num_out, num_in), count in sorted(counts.items(), reverse=True))
+
+
+def _index_of(tensor: str) -> int | None:
+    found = _LAYER.match(tensor)
+    return int(found[1]) if found else None
+
+
+def _product(shape: tuple[int, ...]) -> int:
+    total = 1
+    for size in shape:
+        total *= size
+    return total

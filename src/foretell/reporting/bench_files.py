@@ -1,0 +1,96 @@
+"""Bench and compare files: what analysis.summary, records and step_costs wrote, read back."""
+
+from __future__ import annotations
+
+from foretell.reporting.node import Node, clean
+from foretell.reporting.results import Bench, Compare, Difference, StepCost, System
+from foretell.reporting.runs import read_depth, read_run
+
+_ENVIRONMENT = ("date", "cpu", "gpu", "cores", "threads", "dtype", "torch", "transformers", "foretell")
+
+
+def read_bench(node: Node, name: str) -> Bench:
+    """A bench file; runs that do not say what they measured are left out, with a line in the node's ``problems``."""
+    where, costs = node.node("environment"), node.node("step_costs")
+    batches = {batch: part for part in node.nodes("batches") if (batch := part.count("batch")) is not None}
+    return Bench(
+        name=name,
+        environment={key: value for key in _ENVIRONMENT if (value := _fact(where, key)) is not None},
+        command=where.text("command"),
+        load_note=where.node("load").text("note"),
+        runs=[run for part in node.nodes("runs") if (run := read_run(part)) is not None],
+        passes=_costs(costs, "pass"),
+        drafts=_costs(costs, "draft"),
+        differences=read_differences(node, "differences"),
+        unlike={batch: _counts(part.node("num_texts_unlike_depth_0")) for batch, part in batches.items()},
+        notes=[f"batch {batch}: {note}" for batch, part in batches.items() for note in part.texts("notes")],
+        incomplete=bool(node.flag("incomplete")),
+    )
+
+
+def read_compare(node: Node, name: str) -> Compare:
+    """A compare file; its runs name a system each."""
+    systems = []
+    for part in node.nodes("systems"):
+        system = part.text("name")
+        if system is None:
+            part.problems.append(f"{part.place}: a system without name; left out")
+            continue
+        systems.append(
+            System(
+                name=system,
+                label=part.text("label") or system,
+                drafter=part.text("drafter"),
+                source=part.text("source") or part.text("heads"),
+                depth=read_depth(part),
+                num_nodes=part.count("num_nodes") or 0,
+                extra_parameters=part.number("extra_parameters"),
+                extra_memory_bytes=part.number("extra_memory_bytes"),
+            )
+        )
+    return Compare(read_bench(node, name), systems)
+
+
+def read_differences(node: Node, name: str) -> list[Difference]:
+    """Texts that parted from the ones they should equal."""
+    found = []
+    for part in node.nodes(name):
+        found.append(
+            Difference(
+                verdict=part.text("verdict") or "not judged",
+                prompt=part.count("prompt"),
+                domain=part.text("domain"),
+                depth="-" if (depth := read_depth(part)) is None else str(depth),
+                position=part.count("position"),
+                expected_text=part.text("expected_text") or "",
+                got_text=part.text("got_text") or "",
+                gap=part.number("gap"),
+                limit=part.number("limit"),
+                batch=part.count("batch") or 0,
+                system=part.text("name"),
+            )
+        )
+    return found
+
+
+def _fact(where: Node, key: str) -> str | None:
+    if key in ("cores", "threads"):
+        number = where.count(key)
+        return None if number is None else str(number)
+    return where.text(key)
+
+
+def _counts(node: Node) -> dict[str, int]:
+    return {clean(key): count for key in node.values if (count := node.count(key)) is not None}
+
+
+def _costs(node: Node, name: str) -> list[StepCost]:
+    found = []
+    for part in node.nodes(name):
+        batch, rows, nodes = part.count("batch"), part.count("rows"), part.count("nodes")
+        steps, seconds = part.count("num_steps"), part.spread("seconds")
+        if batch is None or rows is None or nodes is None or steps is None or seconds is None:
+            part.problems.append(f"{part.place}: without batch, rows, nodes, num_steps or seconds; left out")
+            continue
+        found.append(StepCost(batch, rows, nodes, part.count("depth"), steps, seconds))
+    return found

@@ -1,0 +1,184 @@
+"""``foretell plan``: what it prints and writes, and what it refuses."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests import fixtures
+from tests.docs.conftest import ROOT
+from tests.planning.models import bench, write_json
+from tests.planning.models import run as bench_run
+from tests.planning.test_against import DRAFTS, PASSES
+from tests.planning.test_measured import MACHINE
+
+COLUMNS = ["depth", "bytes", "FLOPs", "FLOP/byte", "idle", "pass", "draft"]
+GAINS = ["tokens/pass", "tokens/s", "speed-up", "simple"]
+
+
+@pytest.fixture(scope="module")
+def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("tiny") / "tiny"
+    fixtures.tiny_llama().save_pretrained(folder)
+    return folder
+
+
+def table(out: str) -> list[list[str]]:
+    """The first table: heading and lines."""
+    lines = out.splitlines()
+    start = next(i for i, line in enumerate(lines) if line.split()[:1] == ["depth"])
+    end = next(i for i, line in enumerate(lines) if i > start and not line.strip())
+    return [line.split() for line in lines[start:end]]
+
+
+def test_depths_on_the_screen_and_in_the_file(run: Any, tiny: Path, tmp_path: Path) -> None:
+    out = tmp_path / "plan.json"
+    ran = run("plan", tiny, "--acceptance", "0.8,0.5", "--batch", 2, "--json", out)
+    assert ran.code == 0, ran.err
+    rows = table(ran.out)
+    assert rows[0] == [*COLUMNS, *GAINS, "break-even"] and [row[0] for row in rows[1:]] == ["0", "1", "2"]
+    assert "Seconds are bounds" in ran.out and "acceptance  0.8, 0.5 (conditional" in ran.out
+    report = json.loads(out.read_text())
+    plan = report["plan"]
+    assert [depth["tokens_per_pass"] for depth in plan["depths"]] == pytest.approx([1, 1.8, 2.2])
+    assert plan["best_depth"] == max(plan["depths"], key=lambda depth: depth["tokens_per_s"])["depth"]
+    assert report["hardware"]["balance"] == pytest.approx(295.3, abs=0.1) and report["seconds_are"] == "bounds"
+    assert report["acceptance"]["conditional"] == [0.8, 0.5] and report["model"]["parameters"] > 0
+    assert f"Best depth: {plan['best_depth']}" in ran.out
+
+
+def test_without_acceptance_there_is_no_speed_up(run: Any, tiny: Path) -> None:
+    ran = run("plan", tiny, "--depth", 2, "--hardware", "cpu")
+    assert ran.code == 0 and table(ran.out)[0] == [*COLUMNS, "break-even"]
+    assert "No acceptance given" in ran.out and "Best depth" not in ran.out
+
+
+def test_overhead_and_efficiency_are_said(run: Any, tiny: Path) -> None:
+    line = ("plan", tiny, "--acceptance", "0.7", "--depth", 1, "--devices", 2)
+    ran = run(*line, "--efficiency", "0.5", "--layer-overhead-us", "10")
+    assert "data sheet x 0.5, and 10 us a layer" in ran.out and "Seconds are bounds" not in ran.out
+    assert "2 x H100 SXM" in ran.out
+
+
+def test_published_figures_stand_beside_deepseek_v3(run: Any) -> None:
+    line = ("plan", "deepseek-v3", "--hardware", "h200", "--dtype", "float8", "--acceptance", "0.785", "--depth", 3)
+    ran = run(*line, "--devices", 8, "--draft-cost", "0.05")
+    assert "Published: 1.8x at batch 1, 1.5x at batch 32 (SGLang" in ran.out and "it does not say depth" in ran.out
+    assert table(ran.out)[-1][-2] == "2.51x" and "8 of 256 experts" in ran.out and "experts" in table(ran.out)[0]
+    assert "Published" not in run(*line, "--devices", 4).out
+
+
+def test_trees_are_named(run: Any, tiny: Path) -> None:
+    ran = run("plan", tiny, "--depth", 2, "--nodes", 6, "--acceptance", "0.8,0.6")
+    assert ran.code == 0 and "(any candidate of a level; as given)" in ran.out
+    assert [row[:2] for row in table(ran.out)] == [["depth", "nodes"], ["0", "0"], ["2", "6"]]
+
+
+def test_a_bench_file_is_explained_without_a_model(run: Any, tmp_path: Path) -> None:
+    path = write_json(
+        tmp_path / "b.json", bench(bench_run(1, 0, 9.0), bench_run(1, 2, 14.0), passes=PASSES, drafts=DRAFTS)
+    )
+    out = tmp_path / "out.json"
+    ran = run("plan", "--against", path, "--json", out)
+    assert ran.code == 0 and "explained" in ran.out and "+11.1%" in ran.out
+    assert "Largest error +11.1% (batch 1, depth 0)" in ran.out
+    rows = json.loads(out.read_text())["against"]["step_costs"]
+    assert [row["depth"] for row in rows] == [0, 2]
+    assert run("plan", "--against", path, "--json", path).code == 2
+
+
+def test_a_bench_file_beside_a_plan(run: Any, tiny: Path, tmp_path: Path) -> None:
+    path = write_json(tmp_path / "b.json", bench(bench_run(1, 0, 9.0), bench_run(1, 2, 14.0)))
+    assert run("plan", "--against", path).code == 2
+    out = tmp_path / "out.json"
+    ran = run("plan", tiny, "--acceptance", path, "--against", path, "--json", out)
+    report = json.loads(out.read_text())
+    assert ran.code == 0 and "predicted from the machine above" in ran.out and not report["against"]["step_costs"]
+    plan = {depth["depth"]: depth["tokens_per_s"] for depth in report["plan"]["depths"]}
+    assert [row["predicted_tokens_per_s"] for row in report["against"]["hardware"]] == pytest.approx([plan[0], plan[2]])
+
+
+def test_our_bench_files_are_read(run: Any) -> None:
+    path = ROOT / "docs" / "benchmarks" / "smollm2-135m-batches-8-16.json"
+    ran = run("plan", "--against", path)
+    assert ran.code == 0 and len(table_of_comparison(ran.out)) == 8
+
+
+def table_of_comparison(out: str) -> list[str]:
+    return [line for line in out.splitlines() if line.strip()[:1].isdigit()]
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ([], "MODEL is missing"),
+        (["--hardware", "h100", "--against", "b.json"], "--hardware needs a model"),
+        (["{m}", "--hardware", "h900"], "--hardware.*is not known; give h100"),
+        (["{m}", "--hardware", "no/such.json"], "cannot be read"),
+        (["{m}", "--acceptance", "no/such.json"], "cannot be read"),
+        (["{m}", "--acceptance", "1.2"], "--acceptance"),
+        (
+            ["{m}", "--acceptance", "0.8,0.7", "--depth", "3"],
+            "--depth: 3 is too deep; --acceptance is known for 2 depths",
+        ),
+        (["{m}", "--unconditional"], "there is none"),
+        (["{m}", "--efficiency", "0"], "--efficiency.*> 0 and <= 1"),
+        (["{m}", "--efficiency", "nan"], "--efficiency"),
+        (["{m}", "--layer-overhead-us", "inf"], "--layer-overhead-us"),
+        (["{m}", "--layer-overhead-us", "-1"], "--layer-overhead-us"),
+        (["{m}", "--draft-cost", "x"], "--draft-cost"),
+        (["{m}", "--batch", "0"], "--batch"),
+        (["{m}", "--context", "0"], "--context"),
+        (["{m}", "--depth", "0"], "--depth"),
+        (["{m}", "--nodes", "4"], "--nodes.*no --depth"),
+        (["{m}", "--nodes", "4", "--depth", "4"], "--nodes"),
+        (["{m}", "--draft-vocab", "1000"], "--draft-vocab: 1000 is more"),
+        (["{m}", "--dtype", "float8", "--hardware", "cpu"], "no float8 arithmetic"),
+        (["{m}", "--measure", "--hardware", "h100"], "--measure"),
+        (["{m}", "--measure", "--devices", "2"], "--devices"),
+        (["{m}", "--measure", "--dtype", "int4"], "int4 do not run here"),
+        (["{m}", "--heads", "no/such"], "no such folder"),
+        (["{m}", "--heads", "adapters/smollm2-135m-instruct"], "was made for"),
+        (["no-such-model"], "presets"),
+        (["{m}", "--against", "no/such.json"], "cannot be read"),
+    ],
+)
+def test_what_cannot_be_is_one_line(run: Any, tiny: Path, options: list[str], problem: str) -> None:
+    import re
+
+    ran = run("plan", *(option.replace("{m}", str(tiny)) for option in options))
+    assert ran.code in (1, 2) and re.search(problem, ran.err), ran.err
+    assert ran.err.count("\n") == 1 and "not expected" not in ran.err
+
+
+def test_a_measured_machine_is_for_its_own_model(run: Any, tiny: Path, tmp_path: Path) -> None:
+    path = write_json(tmp_path / "machine.json", {"machine": MACHINE.as_dict()})
+    for options, problem in (
+        ((), "measured for the shapes of m, tiny has others"),
+        (("--dtype", "float32"), "--dtype"),
+        (("--efficiency", "0.5"), "needs neither"),
+        (("--devices", "2"), "--devices"),
+    ):
+        ran = run("plan", tiny, "--hardware", path, *options)
+        assert ran.code == 2 and problem in ran.err
+
+
+def test_measured_here_and_taken_again(run: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from foretell.planning import measure, thin
+
+    monkeypatch.setattr(measure, "_LARGE", 256)
+    monkeypatch.setattr(measure, "_BUSY", 256)
+    monkeypatch.setattr(measure, "ROWS", (1, 2, 4))
+    monkeypatch.setattr(measure, "BATCHES", (1, 2))
+    monkeypatch.setattr(thin, "_STEPS", 2)
+    machine, again = tmp_path / "machine.json", tmp_path / "again.json"
+    line = ("plan", tiny, "--dtype", "float32", "--context", 8, "--depth", 2, "--acceptance", "0.7")
+    ran = run(*line, "--measure", "--json", machine)
+    assert ran.code == 0 and "measured for tiny, context 8" in ran.out, ran.err
+    ran = run(*line, "--hardware", machine, "--json", again)
+    first, second = (json.loads(path.read_text()) for path in (machine, again))
+    assert ran.code == 0 and first["plan"] == second["plan"] and second["seconds_are"] == "measured"
+    assert first["plan"]["searched_batch"] == 2
