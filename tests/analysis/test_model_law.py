@@ -59,11 +59,11 @@ def test_a_sound_sampler_is_rarely_called_broken() -> None:
 def test_drafted_samples_have_the_law(params: SamplingParams) -> None:
     """Chains and trees, alone and many at a time."""
     model = tiny()
-    for nodes, batch in ((0, 1), (0, 4), (5, 4)):
-        laws = check_model_law(model, PROMPTS, [2], params, 600, num_nodes=nodes, batch=batch)
+    for nodes, batch in ((0, 1), (5, 4)):
+        laws = check_model_law(model, PROMPTS, [2], params, 300, num_nodes=nodes, batch=batch)
         assert [law.depth for law in laws] == [0, 2]
         for law in laws:
-            assert law.passed and law.num_samples > 450 and law.num_outside == 0, law
+            assert law.passed and law.num_samples > 200 and law.num_outside == 0, law
         assert laws[1].acceptance_rate is not None and laws[1].num_nodes == nodes
 
 

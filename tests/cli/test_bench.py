@@ -23,6 +23,7 @@ ENVIRONMENT_FIELDS = {
     "torch",
     "transformers",
     "foretell",
+    "commit",
     "threads",
     "date",
     "dtype",

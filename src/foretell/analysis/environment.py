@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import platform
+import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -26,6 +27,7 @@ def environment(dtype: torch.dtype, command: str) -> dict[str, Any]:
         "torch": torch.__version__,
         "transformers": package_version("transformers"),
         "foretell": package_version("foretell"),
+        "commit": commit(),
         "threads": torch.get_num_threads(),
         "spin_count": os.environ.get("GOMP_SPINCOUNT", "default"),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -42,6 +44,19 @@ def cpu_model() -> str:
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
+
+
+def commit() -> str | None:
+    """The commit that runs, with "-dirty" where files differ from it; None outside a checkout of the project."""
+    root = Path(__file__).resolve().parents[3]
+    if not (root / ".git").exists():
+        return None
+    line = ["git", "-C", str(root), "describe", "--always", "--dirty", "--exclude=*"]
+    try:
+        found = subprocess.run(line, capture_output=True, text=True, timeout=10, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return found.stdout.strip() or None
 
 
 def package_version(name: str) -> str:
