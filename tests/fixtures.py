@@ -103,6 +103,15 @@ def tiny_gemma2(**kw: Any) -> Any:
     return build(transformers.Gemma2Config(**values))
 
 
+def tiny_gpt_oss(**kw: Any) -> Any:
+    """Attention sinks of different weight, a sliding and a full layer, experts with biases."""
+    model = build(transformers.GptOssConfig(**_base(**dict(num_local_experts=4, sliding_window=16) | kw)))
+    generator = torch.Generator().manual_seed(5)
+    for layer in model.model.layers:
+        layer.self_attn.sinks.data = torch.randn(layer.self_attn.sinks.shape, generator=generator)
+    return model
+
+
 def tiny_gpt2() -> Any:
     """Learned positions, layers under another name: a trunk that only Medusa heads fit."""
     sizes = dict(n_embd=32, n_layer=2, n_head=2, n_positions=64)
@@ -166,6 +175,7 @@ FAMILIES = {
     "mistral": tiny_mistral,
     "gemma": tiny_gemma,
     "gemma2": tiny_gemma2,
+    "gpt_oss": tiny_gpt_oss,
     "glm4_moe": tiny_glm4_moe,
     "deepseek_v3": tiny_deepseek_v3,
 }

@@ -43,7 +43,6 @@ def test_heads_refuse_a_trunk_that_lacks_what_they_copy(family: str, sizes: dict
 @pytest.mark.parametrize(
     ("family", "sizes", "reason"),
     [
-        ("GptOss", SIZES | EXPERTS, "attention sinks"),
         ("Bloom", dict(hidden_size=32, n_layer=2, n_head=2), "masks and positions"),
     ],
 )

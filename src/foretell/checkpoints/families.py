@@ -203,7 +203,7 @@ FAMILIES = (
         conventions={"hidden_source": "pre", "feedback": "raw"},
         renames=(("pre_mlp_layernorm", "post_attention_layernorm"),),
         engines=(_DROPS, "decodes with the first module", "decodes with all modules, each on the trunk's state", _RUNS),
-        blocked="its attention has sinks, and joins a sliding layer's attention to a dense MLP that no trunk layer has",
+        blocked="they join a sliding layer's attention to a dense MLP, as no layer of the trunk does",
     ),
     Family(
         name="mellum",

@@ -70,15 +70,15 @@ def grouped_attention(
     dropout: float = 0.0,
     scaling: float | None = None,
     softcap: float | None = None,
+    s_aux: torch.Tensor | None = None,
     **kwargs: Any,
 ) -> tuple[torch.Tensor, None]:
     """Attention of (B, heads, N, d) queries over (B, kv_heads, S, d) keys; boolean mask (B, 1, N, S), True = may look.
 
     Without a mask it is causal over equal lengths. Returns (B, N, heads, d_value). In a packed pass the queries are
-    (1, heads, P, d), and so is what returns.
+    (1, heads, P, d), and so is what returns. ``s_aux`` (heads): sinks, a score a head for a key that has no value
+    (gpt-oss).
     """
-    if kwargs.get("s_aux") is not None:
-        raise NotImplementedError("attention sinks are not supported")
     layout = ROW_LAYOUT.get()
     if layout is not None:
         query = layout.unpack(query)
@@ -93,12 +93,17 @@ def grouped_attention(
     if groups > 1:
         shape = (attention_mask.shape[0], 1, groups, num_queries, num_keys)
         attention_mask = attention_mask.unsqueeze(2).expand(shape).flatten(2, 3)
-    if softcap is None:
+    if softcap is None and s_aux is None:
         out = F.scaled_dot_product_attention(query, key, value, attention_mask, dropout_p=dropout, scale=scaling)
     else:
         scores = query @ key.transpose(-1, -2) * (scaling if scaling is not None else head_dim**-0.5)
-        scores = (softcap * torch.tanh(scores / softcap)).masked_fill(~attention_mask, float("-inf"))
-        out = scores.float().softmax(-1).to(value.dtype) @ value
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        scores = scores.masked_fill(~attention_mask, float("-inf")).float()
+        if s_aux is not None:
+            sinks = s_aux.float().reshape(1, num_kv_heads, groups, 1).expand(num_rows, -1, -1, num_queries)
+            scores = torch.cat([scores, sinks.reshape(num_rows, num_kv_heads, -1, 1)], dim=-1)
+        out = scores.softmax(-1)[..., :num_keys].to(value.dtype) @ value
     out = out.reshape(num_rows, num_heads, num_queries, value.shape[-1])
     out = out.transpose(1, 2).contiguous()
     return out if layout is None else layout.pack(out), None
