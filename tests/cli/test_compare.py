@@ -63,9 +63,22 @@ def test_every_system_once(run: Any, folders: Path, prompts: Path, medusa: Path,
 
 
 def test_trees_and_batches(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
-    options = ("--heads", folders / "right", "--no-ngram", "--nodes", "4", "--batch", "1,2", "--depths", "2")
+    page = tmp_path / "c.html"
+    options = (
+        "--heads",
+        folders / "right",
+        "--no-ngram",
+        "--nodes",
+        "4",
+        "--batch",
+        "1,2",
+        "--depths",
+        "2",
+        "--html",
+        page,
+    )
     ran, data = compared(run, folders, prompts, tmp_path / "c.json", *options)
-    assert ran.code == 0
+    assert ran.code == 0 and "<svg" in page.read_text() and "sequential, one module" in page.read_text()
     keys = {(r["batch"], r["name"], r["num_nodes"], r["mode"]) for r in data["runs"]}
     assert keys == {
         *((1, name, nodes, "decode") for name, nodes in (("plain", 0), ("sequential", 0), ("sequential", 4))),
@@ -96,6 +109,7 @@ def test_a_wrong_text_fails(
         (("--heads", "{right}", "{right}"), "--heads: .* is given twice"),
         (("--heads", "{two}", "--depths", "3"), "--depths: depths 3: sequential, 2 modules drafts 2 tokens at most"),
         (("--no-ngram",), "nothing to compare"),
+        (("--html", "x.html"), "--html: x.html is made of the file that --json writes"),
         (("--nodes", "1"), '--nodes: "1" is not allowed'),
         (("--batch", "9"), "--batch: a batch of 9 needs"),
         (("--heads", "{missing}"), "missing"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
@@ -27,6 +28,7 @@ from foretell.cli.options import (
 )
 from foretell.cli.output import note, progress, results, write_json
 from foretell.cli.prompts import check_prompts, load_prompts
+from foretell.cli.report import check_report_target, report
 from foretell.cli.targets import check_json_target
 from foretell.errors import UsageError
 
@@ -62,11 +64,15 @@ def compare(
     num_prompts: NumPrompts = None,
     dtype: Dtype = "auto",
     json: Json = None,
+    html: Annotated[
+        Path | None,
+        Parameter(help="Make a page with a table and figures of the --json file too, as foretell report does."),
+    ] = None,
 ) -> int:
     """Compare ways to draft for one model: heads of every kind, a draft model, look-up, and look-up before each.
 
     All of them, and plain decoding, take turns on every prompt, so a speed-up is a paired ratio: the median, and in
-    brackets the 10th and 90th percentile. `foretell report` makes a page with figures of the file that --json writes.
+    brackets the 10th and 90th percentile.
     Keep the machine otherwise idle. The exit code is 1 where a text differs from plain decoding by more than rounding
     explains.
 
@@ -79,6 +85,10 @@ def compare(
     if model == "demo" and not heads and draft_model is None:
         adapters, draft_model = _demo_systems()
     check_json_target(json, [*files, model, draft_model])
+    if html is not None:
+        if json is None:
+            raise UsageError(f"--html: {html} is made of the file that --json writes; give --json FILE too")
+        check_report_target(html)
     check_prompts(files)
     run_depths = [depth for depth in parse_depths(depths) if depth]
     if not run_depths:
@@ -134,6 +144,8 @@ def compare(
                 note(f"warning: {reason}")
             values = {"environment": where, "warnings": against, **together(done, entries)}
             write_json(json, values if complete else {"incomplete": True, **values})
+            if html is not None and json is not None:
+                report([json], html=html, title=f"Ways to draft for {loaded.trunk.name}", overwrite=True)
     return 0 if all(comparison.passed for comparison in done) else 1
 
 

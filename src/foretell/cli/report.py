@@ -94,3 +94,8 @@ def _check_targets(html: Path | None, markdown: Path | None, overwrite: bool) ->
             raise UsageError(f"--markdown: {markdown} is --html's file too; give another name")
         check_folder("--markdown", figures_folder(found[markdown]), overwrite)
     return found
+
+
+def check_report_target(html: Path) -> None:
+    """Raise UsageError where a page cannot be written to ``html``; an earlier report may stand there."""
+    _check_targets(html, None, overwrite=True)
