@@ -55,7 +55,8 @@ def run(snippet: Snippet, names: dict[str, object], capsys: pytest.CaptureFixtur
     """Fail where the snippet does; ``names`` holds what Python blocks above have defined."""
     if snippet.kind == "foretell":
         argv = words(snippet)[1:]
-        for option, value in SMALLER.get(argv[0], {}).items():
+        on_a_model = not argv[1].startswith("--")
+        for option, value in SMALLER.get(argv[0], {}).items() if on_a_model else ():
             argv += [] if option in argv else [option, value]
         capsys.readouterr()
         code = main(argv)

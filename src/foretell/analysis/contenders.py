@@ -75,7 +75,7 @@ def _stack(contender: Contender) -> Contender:
     """Look-up first, and the contender where that finds nothing."""
     inner = contender.drafter
     drafter = DrafterConfig("ngram+model" if inner.kind == "model" else "ngram+heads", inner.draft_model)
-    return replace(contender, name=f"ngram+{contender.name}", label=f"look-up, then {contender.label}", drafter=drafter)
+    return replace(contender, name=f"ngram+{contender.name}", label=f"look-up + {contender.label}", drafter=drafter)
 
 
 def _kind(heads: Heads) -> str:

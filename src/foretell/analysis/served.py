@@ -7,6 +7,7 @@ last the serving engine itself.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
@@ -138,7 +139,7 @@ def compare_served(
     for name, words, changed in variants:
         with convention(heads, **changed):
             found = predicted(words).acceptance_by_depth
-        report.stages.append(_variant(name, words, own, found, served))
+        report.stages.append(_variant(name, words, own, found, served, stats.num_drafts))
     report.stages.append(_data(own, probed))
     gap = difference(own, served)
     report.stages.append(
@@ -148,10 +149,19 @@ def compare_served(
 
 
 def _variant(
-    name: StageName, words: str, own: Sequence[float], found: Sequence[float], served: Sequence[float]
+    name: StageName,
+    words: str,
+    own: Sequence[float],
+    found: Sequence[float],
+    served: Sequence[float],
+    num_rounds: int,
 ) -> Stage:
-    """A convention is wrong where the other one is better, or is what was served and this one is not."""
-    better = sum(found) > sum(own) + TOLERANCE
+    """A convention is wrong where the other one is better, or is what was served and this one is not.
+
+    Better: at depth 1 by more than chance explains of so many rounds (three standard errors, and the tolerance).
+    """
+    noise = 3 * math.sqrt((own[0] * (1 - own[0]) + found[0] * (1 - found[0])) / num_rounds) if own and found else 0.0
+    better = bool(own and found) and found[0] - own[0] > TOLERANCE + noise
     serves = difference(found, served) <= TOLERANCE < difference(own, served)
     note = f"with {words} instead"
     if better:
