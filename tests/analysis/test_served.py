@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from foretell.analysis.rounds import convention, right_guesses, walk
-from foretell.analysis.served import answers, check_template, compare_served, predict, serve
+from foretell.analysis.served import answers, check_template, compare_served, predict, predict_documents, serve
 from foretell.analysis.texts import BenchPrompt
 from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.native_heads import load_native_heads
@@ -17,6 +17,7 @@ from foretell.errors import UsageError
 from foretell.models.build import build_heads
 from foretell.models.heads import Heads
 from foretell.models.mtp_model import MTPModel
+from foretell.training.documents import Document
 from tests.checkpoints.family_folders import LOADABLE, write_random, write_script
 
 PROMPTS = [BenchPrompt("x", [1, 2, 3]), BenchPrompt("x", [40, 7]), BenchPrompt("x", [9, 9, 8, 61, 30])]
@@ -107,6 +108,20 @@ def test_other_data_and_an_engine_that_loses_guesses(tmp_path: Path) -> None:
     heads = scripted(tmp_path)
     assert verdict(heads, probed=[0.5])[0] == "data"
     assert verdict(heads, served=[0.6])[0] == "engine"
+
+
+def test_the_same_text_as_data_agrees(tmp_path: Path) -> None:
+    """Data are walked over as what is served is: the same answers give the same figures."""
+    trunk = load_trunk(write_random(LOADABLE["llama behind"], tmp_path, guesses=True))
+    heads = load_native_heads(trunk)
+    texts = answers(MTPModel(trunk, heads), PROMPTS, NUM_TOKENS)
+    documents = [
+        Document(p.token_ids + text, [False] * len(p.token_ids) + [True] * len(text))
+        for p, text in zip(PROMPTS, texts, strict=True)
+    ]
+    own = predict(heads, PROMPTS, texts, NUM_TOKENS, 2).acceptance_by_depth
+    assert predict_documents(heads, documents, 2) == pytest.approx(own, abs=0.03)  # the last round's room aside
+    assert predict_documents(heads, [Document([1, 2, 3], [False] * 3)], 2) == []
 
 
 def test_template() -> None:

@@ -58,6 +58,10 @@ def test_every_system_once(run: Any, folders: Path, prompts: Path, medusa: Path,
     samples = [s for s in data["samples"] if s["name"] == "sequential"]
     assert [s["num_tokens"] for s in samples] == [[13]] * 3  # raw, one a prompt
     assert samples[0]["num_steps"] == 4  # 12 tokens behind the first, three a step
+    assert everywhere["sequential"]["tokens_per_pass"] == 3.0 and everywhere["sequential"]["share_drafted"] == 1.0
+    assert everywhere["plain"]["tokens_per_pass"] == 1.0 and everywhere["plain"]["share_drafted"] == 0.0
+    assert everywhere["ngram"]["tokens_per_pass"] == 1.0  # no letter occurs twice in so few
+    assert everywhere["sequential"]["speedup_over_chain"] is None
     rates = sorted(s["tokens_per_s"] for s in samples)
     assert everywhere["sequential"]["decode_tokens_per_s"]["median"] == rates[1]
 
@@ -127,9 +131,9 @@ def test_what_cannot_be_compared(
 
 def test_names_tell_two_adapters_of_one_kind_apart(folders: Path) -> None:
     trunk = load_trunk(folders / "cycle")
-    heads = [(f"x/{name}", build_heads(trunk, HeadsConfig())) for name in ("a", "b")]
+    heads = [(name, build_heads(trunk, HeadsConfig())) for name in ("x/a", "x/b", "y/b")]
     found = contenders_of(trunk, heads, look_up=False)
-    assert [contender.name for contender in found] == ["sequential:a", "sequential:b"]
+    assert [contender.name for contender in found] == ["sequential:a", "sequential:x/b", "sequential:y/b"]
 
 
 def test_depths_beyond_a_contender_are_left_out_for_it(folders: Path) -> None:

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from foretell.analysis.load import LoadSnapshot
+
 TASK = """
 task: letters
 dataset_path: json
@@ -53,6 +55,20 @@ def test_tasks(run: Any, folders: Path, task: Path, tmp_path: Path) -> None:
     [spent] = found["tasks"]["speculation"]
     assert (spent["name"], spent["num_tokens"], spent["mean_acceptance_length"]) == ("letters", 10, 10 / 3)
     assert "1.00 0.67" in ran.out and "tokens/pass" in ran.out  # the last drafts ended with the text
+
+
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_tokens_per_s_of_a_busy_machine(
+    run: Any, folders: Path, task: Path, text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_busy: bool
+) -> None:
+    monkeypatch.setattr(LoadSnapshot, "cores_of_others", lambda self, end: 7.0 if is_busy else 0.0)
+    out = tmp_path / "out.json"
+    ran = run("eval", folders / "cycle", "--tasks", task, "--json", out)
+    load = json.loads(out.read_text())["environment"]["load"]
+    assert ran.code == 0 and load["cores_of_others"] == (7.0 if is_busy else 0.0)
+    assert ("warning: other processes took 7.00" in ran.err) == is_busy == bool(load["note"])
+    ran = run("eval", folders / "cycle", "--text", text, "--json", out)  # scores alone: nothing is timed
+    assert "other processes" not in ran.err and "load" in json.loads(out.read_text())["environment"]
 
 
 def test_limit_and_include_path(run: Any, folders: Path, task: Path, tmp_path: Path) -> None:

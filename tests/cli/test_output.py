@@ -6,15 +6,17 @@ from pathlib import Path
 import pytest
 
 from foretell.cli.output import counted, write_json
+from foretell.cli.targets import COMMAND
 from foretell.errors import ForetellError
 
 
 def test_a_report_is_written_whole_and_takes_the_place_of_one(tmp_path: Path) -> None:
     path = tmp_path / "new" / "out.json"
+    COMMAND.set("bench")
     write_json(path, {"a": "ü"})
     write_json(path, {"a": 2})
     values = json.loads(path.read_text(encoding="utf-8"))
-    assert values["a"] == 2 and list(values) == ["foretell", "a"] and values["foretell"]
+    assert values["a"] == 2 and list(values) == ["foretell", "written_by", "a"] and values["foretell"]
     assert [p.name for p in path.parent.iterdir()] == ["out.json"]
     write_json(tmp_path / ("a" * 250), {})
 

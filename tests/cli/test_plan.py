@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from foretell.analysis.load import LoadSnapshot
 from tests import fixtures
 from tests.docs.conftest import ROOT
 from tests.planning.models import bench, write_json
@@ -107,6 +109,24 @@ def test_our_bench_files_are_read(run: Any) -> None:
     assert ran.code == 0 and len(table_of_comparison(ran.out)) == 8
 
 
+def test_a_comparison_is_refused(run: Any, tiny: Path, tmp_path: Path) -> None:
+    runs = [bench_run(1, 0, 9.0, name="plain"), bench_run(1, 2, 14.0, name="ngram")]
+    path = write_json(tmp_path / "c.json", {"compare": True, **bench(*runs, passes=PASSES, drafts=DRAFTS)})
+    for options in (("--against", path), (tiny, "--acceptance", path)):
+        ran = run("plan", *options)
+        assert ran.code == 1 and ran.err.count("\n") == 1, ran.err
+        assert "holds 2 systems side by side (plain, ngram); give a file that foretell bench wrote" in ran.err
+
+
+def test_batches_that_do_not_fit_are_not_promised(run: Any) -> None:
+    line = ("plan", "llama-3-8b", "--acceptance", "0.8", "--context")
+    ran = run(*line, 32000)
+    assert "up to 14 rows fit" in ran.out
+    assert "Drafting pays at every batch size that fits at context 32,000: up to 14." in ran.out
+    assert re.search(r"Drafting stops paying at batch \d+\.\n", run(*line, 100).out)
+    assert "The weights do not fit" in run("plan", "llama-3-70b", "--acceptance", "0.8").out
+
+
 def table_of_comparison(out: str) -> list[str]:
     return [line for line in out.splitlines() if line.strip()[:1].isdigit()]
 
@@ -147,8 +167,6 @@ def table_of_comparison(out: str) -> list[str]:
     ],
 )
 def test_what_cannot_be_is_one_line(run: Any, tiny: Path, options: list[str], problem: str) -> None:
-    import re
-
     ran = run("plan", *(option.replace("{m}", str(tiny)) for option in options))
     assert ran.code in (1, 2) and re.search(problem, ran.err), ran.err
     assert ran.err.count("\n") == 1 and "not expected" not in ran.err
@@ -166,7 +184,11 @@ def test_a_measured_machine_is_for_its_own_model(run: Any, tiny: Path, tmp_path:
         assert ran.code == 2 and problem in ran.err
 
 
-def test_measured_here_and_taken_again(run: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_measured_here_and_taken_again(
+    run: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_busy: bool
+) -> None:
+    monkeypatch.setattr(LoadSnapshot, "cores_of_others", lambda self, end: 7.0 if is_busy else 0.0)
     from foretell.planning import measure, thin
 
     monkeypatch.setattr(measure, "_LARGE", 256)
@@ -178,7 +200,14 @@ def test_measured_here_and_taken_again(run: Any, tiny: Path, tmp_path: Path, mon
     line = ("plan", tiny, "--dtype", "float32", "--context", 8, "--depth", 2, "--acceptance", "0.7")
     ran = run(*line, "--measure", "--json", machine)
     assert ran.code == 0 and "measured for tiny, context 8" in ran.out, ran.err
+    assert ("warning: other processes took 7.00" in ran.err) == is_busy
     ran = run(*line, "--hardware", machine, "--json", again)
     first, second = (json.loads(path.read_text()) for path in (machine, again))
     assert ran.code == 0 and first["plan"] == second["plan"] and second["seconds_are"] == "measured"
     assert first["plan"]["searched_batch"] == 2
+    where = first["machine"]["environment"]
+    assert {"date", "torch", "foretell", "commit", "threads", "command"} <= where.keys()
+    assert where["dtype"] == "float32" and where == second["machine"]["environment"]
+    assert ("its seconds are too long" in (where["load"]["note"] or "")) == is_busy
+    assert where["load"]["cores_of_others"] == (7.0 if is_busy else 0.0)
+    assert all(len(kernel["samples"]) == len(kernel["rows"]) for kernel in first["machine"]["kernels"])

@@ -39,6 +39,16 @@ def test_results_are_printed_and_the_page_is_written(
     assert names(tmp_path) == ["bench.json", "report.html", "verify.json"]
 
 
+def test_help_names_every_command_whose_files_it_reads(run: Any) -> None:
+    shown = " ".join(run("report", "--help").out.replace("│", " ").split())
+    assert "What bench, compare, verify and probe write" in shown
+
+
+def test_a_probe_file_without_data_is_a_report(run: Any, files: list[Path], tmp_path: Path, undrawn: None) -> None:
+    ran = run("report", made.write(tmp_path, "served.json", made.served()))
+    assert ran.code == 0 and ran.out.startswith("Served acceptance by depth 0.50 0.30, predicted 0.60 0.38: ")
+
+
 def test_markdown_with_its_figures(run: Any, files: list[Path], tmp_path: Path, undrawn: None) -> None:
     assert run("report", *files, "--markdown", "out/r.md", "--html", "out/r.html").code == 0
     assert names(tmp_path / "out") == ["r.html", "r.md", "r_files"]

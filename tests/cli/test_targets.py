@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from foretell.cli.targets import check_json_target, check_target
+from foretell.cli.targets import COMMAND, check_json_target, check_target
 from foretell.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -36,6 +36,7 @@ def test_an_adapter_and_a_model_are_no_reports(folders: Path) -> None:
 
 
 def test_an_empty_file_and_earlier_reports_are_replaced(tmp_path: Path) -> None:
+    COMMAND.set("")  # of whatever command ran before in this process
     (tmp_path / "empty").touch()
     (tmp_path / "marked").write_text('{"foretell": "0.1", "text": "a"}')
     committed = [p for p in (ROOT / "docs" / "benchmarks").glob("*.json") if p.name != WRITTEN_BY_A_SCRIPT]
@@ -105,7 +106,7 @@ def test_what_cannot_be_written_shows_before_the_work(tmp_path: Path, monkeypatc
 
 
 def test_every_command_marks_its_report(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
-    out, heads = tmp_path / "out.json", ("--heads", folders / "right")
+    heads = ("--heads", folders / "right")
     data = tmp_path / "text.jsonl"
     data.write_text('{"text": "abcdefghijkl"}\n')
     few = ("--prompts", prompts, "--max-tokens", 4, "--num-prompts", 1)
@@ -118,8 +119,10 @@ def test_every_command_marks_its_report(run: Any, folders: Path, prompts: Path, 
         ("probe", folders / "cycle", *heads, "--data", data),
         ("inspect", folders / "right"),
     ):
+        out = tmp_path / f"{line[0]}.json"
         ran = run(*line, "--json", out)
-        assert ran.code == 0 and json.loads(out.read_text())["foretell"], line
+        values = json.loads(out.read_text())
+        assert ran.code == 0 and values["foretell"] and values["written_by"] == line[0], line
 
 
 @pytest.mark.parametrize(
@@ -139,3 +142,21 @@ def test_inputs_and_outputs_survive(run: Any, folders: Path, prompts: Path, tmp_
     ran = run(*named)
     assert (ran.code, ran.out) == (2, "") and "--json" in ran.err and "loaded" not in ran.err
     assert ran.err.count("\n") == 1
+
+
+def test_a_report_of_another_command_is_kept(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    """Hours of measurements are not lost to a plan; the same command may write its own file again."""
+    out = tmp_path / "out.json"
+    line = ("bench", folders / "cycle", "--prompts", prompts, "--dtype", "float32", "--depths", "0", "--repeats", 1)
+    bench = (*line, "--max-tokens", 4, "--json", out)
+    assert run(*bench).code == 0
+    before = out.read_bytes()
+    assert json.loads(before)["written_by"] == "bench"
+    ran = run("verify", "--sampling", "--samples", 100, "--json", out)
+    assert ran.code == 2 and "out.json was written by foretell bench" in ran.err and out.read_bytes() == before
+    assert run(*bench).code == 0
+    old = json.loads(before)
+    del old["written_by"]  # as older versions wrote it: the command line in it says whose it is
+    old["environment"]["command"] = "foretell bench x"
+    out.write_text(json.dumps(old))
+    assert run("verify", "--sampling", "--samples", 100, "--json", out).code == 2

@@ -150,6 +150,20 @@ def test_trees_of_the_built_in_model(run: Any, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
+        (("--params", "n=2"), "--params n: 2 texts a prompt"),
+        (("--controls", "--max-tokens", 2), "--max-tokens: in 2 tokens nothing can be drafted"),
+    ],
+)
+def test_what_is_no_proof_is_refused(
+    run: Any, folders: Path, prompts: Path, options: tuple[object, ...], message: str
+) -> None:
+    ran = run("verify", folders / "cycle", "--heads", folders / "right", "--prompts", prompts, *options)
+    assert ran.code == 2 and message in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         (("--depths", "auto"), "--depths: auto is no fixed depth"),
         (("--depths", "3", "--nodes", 3), "--nodes"),
         (("--depths", "2", "--nodes", 5, "--drafter", "ngram"), "--nodes: ngram drafts chains here"),

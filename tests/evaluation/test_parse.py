@@ -34,13 +34,22 @@ CODE = "def f():\n    return 1\n"
         ("x = '\\d'\n", "stop", "parses"),  # a warning, no error
         ("x = '\0'", "stop", "fails"),
         ("(" * 5000, "stop", "fails"),
-        ("1. Do:\n   ```python\n   x = 1\n   ```\n", "stop", "fails"),  # indented as a list is
+        ("1. Do:\n   ```python\n   x = 1\n   ```\n", "stop", "parses"),  # indented as a list is
+        ("- Do:\n\t```\n\tif x:\n\t\ty = 1\n\t```\n", "stop", "parses"),
+        ("1. Do:\n   ```python\n   x = 1\n     y = 2\n   ```\n", "stop", "fails"),  # beyond the fence's indent
+        ("1. Do:\n   ```python\n   x = 1\n", "length", "cut off"),
     ],
 )
 def test_python(text: str, finish: Any, outcome: str) -> None:
     found = judge(None, text, finish, "python")
     assert found.outcome == outcome, found
     assert bool(found.message) == (outcome == "fails")
+
+
+def test_a_block_loses_no_more_than_the_indent_of_its_fence() -> None:
+    text = "1. Do:\n   ```python\n   def f():\n\n       return 1\n g = 2\n   ```\n"
+    assert judge(None, text, "stop", "python").code == "def f():\n\n    return 1\ng = 2\n"
+    assert judge(None, "```python\n  x\n```", "stop", "python").code == "  x\n"
 
 
 @pytest.mark.parametrize(

@@ -67,6 +67,39 @@ def test_a_probe_file_gives_its_greedy_chains(tmp_path: Path) -> None:
     assert read_acceptance(path, 1).conditional == pytest.approx((0.6, 0.5))
 
 
+def test_of_several_drafters_the_heads_are_taken_and_named(tmp_path: Path) -> None:
+    runs = [run(1, 0, 10, drafter=None), run(1, 4, 20, shares=[0.2, 0.1, 0.1, 0.1], drafter="ngram")]
+    heads = run(1, 2, 20, shares=[0.6, 0.3], drafter="heads")
+    found = read_acceptance(write_json(tmp_path / "b.json", bench(*runs, heads)), 1)
+    assert found.conditional == pytest.approx((0.6, 0.5))
+    assert found.origin.endswith("b.json, chain of depth 2 at batch 1, drafted by heads")
+    alone = read_acceptance(write_json(tmp_path / "b.json", bench(*runs)), 1)
+    assert len(alone.conditional) == 4 and alone.origin.endswith("depth 4 at batch 1, drafted by ngram")
+    other = run(1, 1, 10, drafter="model")
+    with pytest.raises(ForetellError, match=r"several drafters \(ngram, model\), none of them heads"):
+        read_acceptance(write_json(tmp_path / "b.json", bench(*runs, other)), 1)
+
+
+def test_a_comparison_is_no_bench(tmp_path: Path) -> None:
+    runs = [run(1, 0, 10, name="plain"), run(1, 2, 20, name="ngram"), run(1, 2, 20, name="heads")]
+    path = write_json(tmp_path / "c.json", {"compare": True, **bench(*runs)})
+    with pytest.raises(ForetellError, match=r"holds 3 systems side by side \(plain, ngram, heads\); give") as caught:
+        read_acceptance(path, 1)
+    assert "\n" not in str(caught.value) and "c.json" in str(caught.value)
+
+
+def test_a_probe_that_walked_over_rounds_gives_those(tmp_path: Path) -> None:
+    """Chained over all places is more than decoding accepts: its rounds begin behind a failed guess."""
+    depths = [{"depth": 1, "chained": 0.6}, {"depth": 2, "chained": 0.3}]
+    path = write_json(tmp_path / "p.json", {"depths": depths})
+    assert "decoding accepts less" in read_acceptance(path, 1).origin
+    served = {"predicted": [0.4, 0.1], "served": [0.9, 0.9]}
+    for values in ({"depths": depths, "served": served}, {"served": served}):
+        found = read_acceptance(write_json(path, values), 1)
+        assert found.conditional == pytest.approx((0.4, 0.25))
+        assert "rounds" in found.origin and "decoding accepts less" not in found.origin
+
+
 BAD: list[tuple[Any, str]] = [
     ({}, "neither a bench file"),
     ([], "holds a list"),
@@ -76,6 +109,10 @@ BAD: list[tuple[Any, str]] = [
     ({"depths": []}, "no depth has a chained share"),
     ({"depths": [{"chained": 1.5}]}, "share from 0 to 1"),
     ({"depths": [{"chained": "x"}]}, "expected a number"),
+    ({"served": 3}, "served is 3, expected an object"),
+    ({"served": {"predicted": []}}, "served.predicted is .*, expected a list"),
+    ({"served": {"predicted": [1.5]}}, "share from 0 to 1"),
+    ({"compare": True, "runs": 3}, "holds 0 systems side by side"),
     ({"depths": [{"chained": float("nan")}]}, "expected a number"),
     (bench(run(1, 1, 1, shares=[True])), "expected a number"),
     (bench(run(1, 1, 1) | {"acceptance_by_depth": "ab"}), "expected a list"),

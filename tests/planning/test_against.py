@@ -35,6 +35,13 @@ def test_depths_whose_drafting_was_not_measured_are_left_out(tmp_path: Path) -> 
     assert [row.depth for row in against(read_bench(path), measured_costs(read_bench(path)))] == [0]
 
 
+def test_runs_of_another_drafter_are_left_out(tmp_path: Path) -> None:
+    """Both drafted two tokens at batch 1, so they would overwrite each other."""
+    runs = [run(1, 0, 9.0), run(1, 2, 14.0, drafter="heads"), run(1, 2, 99.0, drafter="ngram")]
+    path = write_json(tmp_path / "b.json", bench(*runs, passes=PASSES, drafts=DRAFTS))
+    assert [each.tokens_per_s for each in read_bench(path).runs] == [9.0, 14.0]
+
+
 def test_slow_steps_count_as_much_as_they_take() -> None:
     assert mean_of(1.0, 1.0, 1.0) == pytest.approx(1.0) and mean_of(1, 2, 6) == pytest.approx(2.9)
 
@@ -116,6 +123,8 @@ def _broken(change: str) -> Any:
     match change:
         case "no runs":
             del values["runs"]
+        case "comparison":
+            values["compare"] = True
         case "no plain run":
             del runs[0]
         case "environment":
@@ -145,7 +154,10 @@ def _broken(change: str) -> Any:
     return values
 
 
-CHANGES = "no runs|no plain run|environment|rate|negative|nan|nodes|steps|seconds|depth|acceptance|length|prompts|costs"
+CHANGES = (
+    "no runs|comparison|no plain run|environment|rate|negative|nan|nodes|steps|seconds|depth|acceptance|length|prompts|"
+    "costs"
+)
 
 
 @pytest.mark.parametrize("change", CHANGES.split("|"))

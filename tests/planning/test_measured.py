@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,8 @@ MACHINE = MeasuredMachine(
     drafts={1: [(1.0, 20.0), (2.0, 40.0)], 4: [(1.0, 50.0), (2.0, 90.0)]},
     thin=(Linear(6, 4, 4), Linear(6, 4, 1)),
     thin_head=(Linear(6, 4, 3), Linear(6, 4, 1)),
+    samples={(10, 20): [[2.0, 3.0, 4.0], [3.0, 3.0]]},
+    environment={"date": "2026-01-01", "load": {"cores_of_others": 0.0}},
 )
 
 
@@ -68,6 +71,9 @@ def test_a_draft_is_the_thin_one_with_wider_heads() -> None:
 def test_a_file_gives_back_what_was_measured(tmp_path: Path) -> None:
     path = write_json(tmp_path / "m.json", {KEY: MACHINE.as_dict()})
     assert read_machine(path) == MACHINE
+    bare = MACHINE.as_dict()
+    del bare["environment"], bare["kernels"][2]["samples"]
+    assert read_machine(write_json(path, {KEY: bare})) == replace(MACHINE, samples={}, environment={})
     assert MACHINE.hardware.balance("bfloat16") == 1000 and MACHINE.max_rows == 4
 
 
@@ -91,6 +97,10 @@ def test_another_model_is_refused() -> None:
         ("kernels", {}),
         ("kernels", [{"num_out": 1, "num_in": 1, "rows": [1, 2], "seconds": [1]}]),
         ("kernels", [{"num_out": 1, "num_in": 1, "rows": [2, 1], "seconds": [1, 1]}]),
+        ("kernels", [{"num_out": 1, "num_in": 1, "rows": [1], "seconds": [1], "samples": [[1], [2]]}]),
+        ("kernels", [{"num_out": 1, "num_in": 1, "rows": [1], "seconds": [1], "samples": [[]]}]),
+        ("kernels", [{"num_out": 1, "num_in": 1, "rows": [1], "seconds": [1], "samples": [["x"]]}]),
+        ("environment", 3),
         ("passes", []),
         ("drafts", [{"rows": 1, "depths": [], "seconds": []}]),
         ("thin", [[1, 2]]),
@@ -128,6 +138,10 @@ def test_a_tiny_model_is_measured_for_real(tmp_path: Path, monkeypatch: pytest.M
     # Its two layers have the real one's attention: 4 heads of 16, of width 64 in all, and 2 of keys.
     assert Linear(32, 64, 4) in machine.thin and Linear(260, 64, 1) in machine.thin
     assert all(seconds > 0 for points in machine.kernels.values() for _, seconds in points)
+    assert machine.samples.keys() == machine.kernels.keys()
+    for shape, points in machine.kernels.items():
+        assert [len(passes) for passes in machine.samples[shape]] == [measure_module._REPEATS] * 3
+        assert [seconds for _, seconds in points] == [statistics.median(each) for each in machine.samples[shape]]
     costs = MeasuredCosts(machine, model)
     assert costs.pass_s(1, 2) > 0 and costs.draft_s(2, 2, 1.5, 1.0) > 0
 

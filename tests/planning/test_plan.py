@@ -15,6 +15,8 @@ from tests.planning.models import preset
 from tests.planning.test_roofline import MODEL, SLOW
 
 ROOFLINE = Roofline(MODEL, Machine(SLOW), context=50)
+ROOMY = Roofline(MODEL, Machine(replace(SLOW, num_bytes=1e9)), context=50)
+"""Room for more rows than are ever tried."""
 
 
 @dataclass
@@ -56,14 +58,46 @@ def test_break_even_acceptance_is_where_the_speed_up_is_one() -> None:
 def test_break_even_batch_is_the_first_where_depth_0_is_best() -> None:
     acceptance = Acceptance.parse("0.5", False)
     # Depth 1 gains while 1.5 x (1 + 0.01 (b - 1)) > 1.05 + 0.01 (2b - 1), that is while b < 89.
-    plan = make_plan(ROOFLINE, Linear(per_token=0.01 + 1e-9), 1, 1, acceptance)
-    assert plan.break_even_batch == 89
+    plan = make_plan(ROOMY, Linear(per_token=0.01 + 1e-9), 1, 1, acceptance)
+    assert plan.break_even_batch == 89 and plan.searched_batch == 4096
+    found = [make_plan(ROOMY, Linear(per_token=0.01 + 1e-9), 1, 1, acceptance, max_batch=most) for most in (88, 89)]
+    assert [(one.break_even_batch, one.searched_batch) for one in found] == [(None, 88), (89, 89)]
     best = [
         make_plan(ROOFLINE, Linear(per_token=0.01 + 1e-9), b, 1, acceptance, max_batch=1).best_depth for b in (88, 89)
     ]
     assert best == [1, 0]
-    assert make_plan(ROOFLINE, Linear(), 1, 1, acceptance, max_batch=50).break_even_batch is None
+    assert make_plan(ROOMY, Linear(), 1, 1, acceptance, max_batch=50).break_even_batch is None
     assert make_plan(ROOFLINE, Linear(per_depth=9), 1, 1, acceptance).break_even_batch == 1
+
+
+def test_only_batches_that_fit_are_searched() -> None:
+    """58,000 bytes are free, a row takes 50 x 120: nine fit.
+
+    Depth 1 gains while 1.5 x (1 + p (b - 1)) > 1.05 + p (2b - 1), that is while b < 0.9 / p - 1.
+    """
+    acceptance = Acceptance.parse("0.5", False)
+    at_nine, at_ten = Linear(per_token=0.9 / 9.5), Linear(per_token=0.9 / 10.5)
+    found = [make_plan(ROOFLINE, costs, 1, 1, acceptance) for costs in (at_nine, at_ten)]
+    assert [(plan.break_even_batch, plan.searched_batch, plan.memory.max_batch) for plan in found] == [
+        (9, 9, 9),
+        (None, 9, 9),
+    ]
+    assert make_plan(ROOMY, at_ten, 1, 1, acceptance).break_even_batch == 10
+    assert make_plan(ROOFLINE, at_nine, 1, 1, acceptance, max_batch=4).searched_batch == 4
+    tight = Roofline(MODEL, Machine(replace(SLOW, num_bytes=1e3)), context=50)
+    nothing_fits = make_plan(tight, at_ten, 1, 1, acceptance)
+    assert (nothing_fits.memory.max_batch, nothing_fits.break_even_batch) == (0, 10)
+
+
+def test_experts_of_all_rows_are_awake_and_flops_of_all_depths_counted() -> None:
+    roofline = Roofline(preset("deepseek-v3"), Machine(HARDWARE["h200"], "float8", 8), 1024)
+    plan = make_plan(roofline, Linear(), 4, 2)
+    # 8 of 256 experts a token; 4 rows of 1, 2 and 3 tokens.
+    assert [depth.num_awake_experts for depth in plan.depths] == pytest.approx(
+        [256 * (1 - (1 - 8 / 256) ** num_tokens) for num_tokens in (4, 8, 12)]
+    )
+    share = roofline.model.heads.stack.active / roofline.model.stack.active
+    assert [depth.flop_overhead for depth in plan.depths] == pytest.approx([0, share, 2 * share])
 
 
 def test_a_tree_pays_for_its_nodes_and_gains_by_its_levels() -> None:

@@ -44,6 +44,12 @@ def test_each_group_takes_the_longer_of_bytes_and_flops() -> None:
     assert roofline.pass_s(200, 1) == pytest.approx(sum(parts.values()) + 2 * 0.5)
 
 
+def test_every_drafted_level_takes_a_layers_overhead() -> None:
+    free, paid = (Roofline(MODEL, Machine(SLOW, layer_overhead_s=s), context=50) for s in (0.0, 0.5))
+    for depth in (1, 3):
+        assert paid.draft_s(2, depth, 1.5, 1.0) == pytest.approx(free.draft_s(2, depth, 1.5, 1.0) + depth * 0.5)
+
+
 def test_devices_and_efficiency() -> None:
     one = Roofline(MODEL, Machine(SLOW), 50).pass_s(1, 4)
     assert Roofline(MODEL, Machine(SLOW, devices=4, efficiency=0.5), 50).pass_s(1, 4) == pytest.approx(one / 2)

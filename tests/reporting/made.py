@@ -127,6 +127,60 @@ def compare() -> dict[str, Any]:
     return {"foretell": "0.1.0", "environment": ENVIRONMENT, "compare": True, "systems": systems, "runs": runs}
 
 
+def compare_batches() -> dict[str, Any]:
+    """Two batch sizes, two domains, warnings: of "parallel" depth 1 is best at batch 1, depth 3 in the mean."""
+    medians = {  # system, depth, nodes -> speed-up at batch 1 and 4
+        ("parallel", 1, 0): (1.7, 0.9),
+        ("parallel", 3, 0): (1.6, 1.5),
+        ("parallel", 3, 8): (1.9, 1.8),
+        ("ngram", 3, 0): (0.85, 0.8),
+        ("medusa", "auto", 0): (1.2, 1.1),
+    }
+    runs = []
+    for place, batch in enumerate((1, 4)):
+        for domain, change in (("all", 0.0), ("chat", -0.25), ("code", 0.25)):
+            runs.append(run(0, batch, domain, name="plain", tokens_per_pass=1.0, share_drafted=0.0))
+            for (name, depth, nodes), values in medians.items():
+                figures = {"name": name, "num_nodes": nodes, "tokens_per_pass": 1.25, "share_drafted": 0.5}
+                speedup = spread(values[place] + change, values[place] + change - 0.1, values[place] + change + 0.1)
+                runs.append(run(depth, batch, domain, speedup, **figures))
+    warnings = ["3 of 4 texts repeat themselves; look-up gains what it would not elsewhere"]
+    return {**compare(), "warnings": warnings, "runs": runs}
+
+
+def control(kind: str, acceptance: float | None, expected: float | None, passed: bool, **more: Any) -> dict[str, Any]:
+    return {"passed": passed, "kind": kind, "acceptance": acceptance, "expected": expected, "num_texts": 5,
+            "differences": [], **more}  # fmt: skip
+
+
+def model_law(depth: int | str, distance: float, passed: bool = True, **more: Any) -> dict[str, Any]:
+    return {"passed": passed, "depth": depth, "num_nodes": 0, "num_samples": 2000, "distance": distance,
+            "limit": 0.0498, "num_outside": 0, "acceptance_rate": 0.4, **more}  # fmt: skip
+
+
+def verify_all(**changes: Any) -> dict[str, Any]:
+    """Every check of a model; it passes."""
+    values = {key: value for key, value in verify().items() if key != "sampling"}
+    controls = [control("right", 1.0, 1.0, True), control("shifted", 0.125, 0.125, True)]
+    laws = [model_law(0, 0.0123, acceptance_rate=None), model_law(3, 0.0234, num_nodes=8)]
+    where = {**ENVIRONMENT, "command": "foretell verify demo --controls --sampling", "commit": "abc1234"}
+    return {**values, "environment": where, "controls": controls, "model_law": laws, **changes}
+
+
+def stage(name: str, agrees: bool | None, note: str = "said", **more: Any) -> dict[str, Any]:
+    return {"name": name, "acceptance": [0.5, 0.25], "difference": 0.125, "agrees": agrees, "note": note, **more}
+
+
+def served(first: str | None = "order of halves") -> dict[str, Any]:
+    """What probe --served writes without --data."""
+    names = ("template", "state convention", "order of halves", "engine")
+    stages = [stage(name, name != first, f"about {name}") for name in names]
+    stages.insert(3, stage("data", None, "no --data to compare with", acceptance=[], difference=None))
+    figures = {"predicted": [0.6, 0.375], "served": [0.5, 0.3], "num_rounds": 125, "difference": 0.1, "stages": stages}
+    where = {**ENVIRONMENT, "command": "foretell probe demo --served here"}
+    return {"environment": where, "num_records": 0, "served": {**figures, "first_disagreement": first}}
+
+
 LOG = (
     "".join(
         json.dumps({"step": step, "loss": 9.0 / step, "loss_0": 2.0, "loss_1": 8.0 / step, "agreement_1": step / 100})

@@ -22,6 +22,17 @@ def test_every_kind_is_known_whatever_its_name(tmp_path: Path) -> None:
     assert found.logs[0].summary == {"train_runtime": 12.5, "train_loss": 0.5}
 
 
+@pytest.mark.parametrize("left", ["greedy", "sampling", "controls", "model_law"])
+def test_a_verify_file_is_known_by_any_one_check(left: str, tmp_path: Path) -> None:
+    values = {"passed": True, left: {**made.verify(), **made.verify_all()}[left]}
+    assert len(read_results([made.write(tmp_path, "v.json", values)]).verifies) == 1
+
+
+def test_a_probe_file_made_without_data_is_known(tmp_path: Path) -> None:
+    [probe] = read_results([made.write(tmp_path, "p.json", made.served())]).probes
+    assert probe.served is not None and probe.depths == [] and probe.served.served == (0.5, 0.3)
+
+
 def test_folders_stand_for_the_log_and_the_config_in_them(tmp_path: Path) -> None:
     made.everything(tmp_path)
     found = read_results([tmp_path / "run", tmp_path / "adapter"])

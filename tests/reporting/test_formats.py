@@ -120,8 +120,13 @@ def test_what_comes_from_files_is_only_text(tmp_path: Path) -> None:
     bench["environment"] = {key: EVIL for key in made.ENVIRONMENT}
     bench["batches"][0]["notes"] = [EVIL]
     compare["systems"][0]["label"] = EVIL
+    compare["warnings"] = [EVIL]
+    verify = made.verify_all(controls=[made.control(EVIL, 0.5, 1.0, False, differences=[made.difference(cause=EVIL)])])
+    served = made.served(EVIL)
+    served["served"]["stages"][0] |= {"name": EVIL, "note": EVIL}
     log = made.LOG.replace("loss_1", "loss_<1")
-    files = [("b.json", bench), ("c.json", compare), ("<img src=x>/v.json", made.verify()), ("m$_.jsonl", log)]
+    files = [("b.json", bench), ("c.json", compare), ("<img src=x>/v.json", verify), ("m$_.jsonl", log)]
+    files.append(("s.json", served))
     page = build(read_results([made.write(tmp_path, name, values) for name, values in files]), EVIL, "1")
     html, text = to_html(page), to_markdown(page, "f")
     root = tree(html)

@@ -55,6 +55,10 @@ KINDS = {
     "compare": made.compare(),
     "verify": made.verify(differences=[made.difference("BUG")]),
     "probe": made.probe(),
+    "compare batches": made.compare_batches(),
+    "verify all": made.verify_all(controls=[made.control("right", 0.9, 1.0, False, differences=[made.difference()])]),
+    "served": made.served(),
+    "probe served": {**made.probe(), **made.served()},
     "log": [json.loads(line) for line in made.LOG.splitlines()],
     "adapter": {"format_version": 1, "heads": {"kind": "medusa"}, "trunk": {}, "training": {"held_out": made.probe()}},
 }
@@ -69,7 +73,7 @@ def test_changed_files(kind: str, tmp_path: Path, undrawn: None) -> None:
     assert pages > 10
 
 
-@pytest.mark.parametrize("kind", [kind for kind in KINDS if kind not in ("verify", "adapter")])
+@pytest.mark.parametrize("kind", ["bench", "compare batches", "probe", "served", "log"])
 def test_changed_files_with_figures(kind: str, tmp_path: Path) -> None:
     source = random.Random(f"{kind} drawn")
     assert sum(one(kind, source, tmp_path) for _ in range(3)) > 0

@@ -157,10 +157,10 @@ def test_systems_side_by_side(tmp_path: Path) -> None:
     rows = table(made_page, "Systems: ").rows
     assert [row[0] for row in rows] == ["plain (depth 0)", "Parallel heads", "Prompt look-up", "Medusa"]
     assert rows[1][1:] == [
-        "1", "heads", "3", "30.0 (25.0-35.0)", "1.60 (1.30-1.90)", "25.5 / 41.2", "1.50", "0.50 0.25",
+        "1", "heads", "3", "30.0 (25.0-35.0)", "1.60 (1.30-1.90)", "25.5 / 41.2", "1.50", "-", "0.50 0.25",
         "12 % / 75 % / 12 %", "0.142", "12.0", "36.0", "adapters/p",
     ]  # fmt: skip
-    assert rows[3][1:] == ["-", "heads", *["-"] * 8, "7.0", "14.0", "-"]
+    assert rows[3][1:] == ["-", "heads", *["-"] * 9, "7.0", "14.0", "-"]
     assert made_page.figures[0].alt == "Bars: plain (depth 0) 1.00; Parallel heads 1.60; Prompt look-up 0.85."
     assert "Prompt look-up at batch 1 (0.85x)" in lead(made_page)[1]
 

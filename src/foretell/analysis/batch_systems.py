@@ -37,6 +37,7 @@ class GroupSample:
     prefill_s: float = 0.0
     stats: AcceptanceStats = field(default_factory=AcceptanceStats)
     drafter_num_bytes: int = 0
+    num_passes: int = 0
 
     @property
     def decode_tokens_per_s(self) -> float | None:
@@ -99,6 +100,7 @@ class EngineBatch:
             times_since(engine.prefill_times, read_before).total_s,
             stats,
             engine.drafter_num_bytes,
+            sum(completion.num_rounds for completion in done),
         )
 
 

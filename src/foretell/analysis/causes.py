@@ -37,7 +37,9 @@ def likely_cause(
             "not give the same numbers twice"
         )
     if best == got:
-        return f"plain decoding leaves what a fresh pass says, the other text does not: its own cache is wrong{rows}"
+        return (
+            f"the text that is compared with leaves what a fresh pass says, this one does not: its cache is wrong{rows}"
+        )
     if trunk.dtype not in (torch.float32, torch.float64) and limit and gap < _FAR * limit:
         return "rounding, if this trunk's states lose more than usual in its type: try --dtype float32"
     state = "the recurrent state was not taken back, " if trunk.is_recurrent else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from foretell.analysis.batch_systems import EngineBatch
@@ -112,7 +112,7 @@ class Comparison:
 def entries_of(contenders: Sequence[Contender], depths: Sequence[Depth], nodes: Sequence[int]) -> list[Entry]:
     """Every contender at every depth that it has, and as trees where it branches.
 
-    A depth beyond a contender's last is left out for it; raises UsageError where none is left.
+    A depth beyond a contender's last is left out for it (`left_out`); raises UsageError where none is left.
     """
     entries = []
     for contender in contenders:
@@ -124,6 +124,17 @@ def entries_of(contenders: Sequence[Contender], depths: Sequence[Depth], nodes: 
         if contender.drafter.branches:
             entries += [Entry(contender, depth, n) for n in nodes for depth in own if depth != "auto" and depth < n]
     return entries
+
+
+def left_out(contenders: Sequence[Contender], depths: Sequence[Depth], nodes: Sequence[int]) -> list[str]:
+    """A sentence for every contender that has not all of ``depths``, or no trees though ``nodes`` are asked for."""
+    flat = [contender.label for contender in contenders if nodes and not contender.drafter.branches]
+    return [f"{label} drafts chains alone: no trees for it" for label in flat] + [
+        f"{contender.label} drafts {limit} tokens at most: depth {', '.join(map(str, beyond))} is left out for it"
+        for contender in contenders
+        if (limit := contender.max_depth()) is not None
+        and (beyond := [depth for depth in depths if depth != "auto" and depth > limit])
+    ]
 
 
 def run_comparison(
@@ -185,10 +196,18 @@ def _report(
 
 
 def _compared(name: str, run: RunSummary, records: Sequence[Record[Any]]) -> ComparedRun:
-    rates = [rate for r in records if run.domain in (ALL, r.domain) for rate in r.sample.request_tokens_per_s]
+    samples = [record.sample for record in records if run.domain in (ALL, record.domain)]
+    rates = [rate for sample in samples for rate in sample.request_tokens_per_s]
     share = run.time_share
     rest = share["verify"] + share["other"] if share else 0.0
-    return ComparedRun(name, run, TokenTime.of(rates), share["draft"] / rest if share and rest else None)
+    return ComparedRun(
+        name,
+        replace(
+            run, speedup_over_chain=None, speedup_over_best_fixed=None
+        ),  # what they are over is not in these records
+        TokenTime.of(rates),
+        share["draft"] / rest if share and rest else None,
+    )
 
 
 def together(comparisons: Sequence[Comparison], entries: Sequence[Entry]) -> dict[str, Any]:

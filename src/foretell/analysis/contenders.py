@@ -97,11 +97,22 @@ def _num_parameters(module: Heads | MTPModel) -> int:
 
 
 def _with_own_names(contenders: list[Contender]) -> list[Contender]:
-    """Those that share a name get their folder's behind it."""
+    """Those that share a name get so much of their folder's behind it that no two are alike."""
     names = [contender.name for contender in contenders]
-    return [
-        replace(c, name=f"{c.name}:{Path(c.source).name}", label=f"{c.label} ({Path(c.source).name})")
-        if names.count(c.name) > 1
-        else c
-        for c in contenders
-    ]
+    found = []
+    for contender in contenders:
+        if names.count(contender.name) > 1:
+            others = [c.source for c in contenders if c.name == contender.name and c is not contender]
+            folder = _shortest_end(contender.source, others)
+            contender = replace(contender, name=f"{contender.name}:{folder}", label=f"{contender.label} ({folder})")
+        found.append(contender)
+    return found
+
+
+def _shortest_end(path: str, others: Sequence[str]) -> str:
+    """The last parts of ``path``, as many as none of ``others`` ends in."""
+    parts = Path(path).parts
+    for length in range(1, len(parts)):
+        if all(Path(other).parts[-length:] != parts[-length:] for other in others):
+            return "/".join(parts[-length:])
+    return path

@@ -1,7 +1,8 @@
 """Controls: drafters that know the text, through the engine that is being checked, so that its meter can fail.
 
-Plain texts are decoded first. Then a drafter hands them to the engine token by token (right), one place too late
-(shifted), or in another order (shuffled). A sound meter says 1, little, and next to nothing, and every text stays.
+Plain texts are decoded first. Then a drafter hands them to the engine token by token (right), each token one place too
+early (shifted), or in another order (shuffled). What the meter has to say of each follows from the text alone
+(`rounds`), and every text stays as it is.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+import torch
+
 from foretell.analysis.lossless import Difference, explain
+from foretell.analysis.rounds import walk
 from foretell.analysis.texts import BenchPrompt
 from foretell.config import SamplingParams
 from foretell.decoding.blocks import BlockPool
@@ -25,29 +29,28 @@ from foretell.types import AcceptanceStats
 
 Kind = Literal["right", "shifted", "shuffled"]
 KINDS: tuple[Kind, ...] = ("right", "shifted", "shuffled")
-_LEAST, _MOST = 0.98, 0.5
-"""First guesses accepted: at least of the right drafter, whom rounding may spoil one, and at most of a wrong one, whom
-a text that repeats itself forgives some.
-"""
+_TOLERANCE = 1e-9
 
 
 @dataclass(frozen=True)
 class Control:
-    """One drafter. ``acceptance``: of first drafted tokens, None where no round had any. ``differences``: texts that
-    are not plain decoding's.
+    """One drafter. ``acceptance``: of first drafted tokens, as the engine counts it, and ``expected`` from the text;
+    None where no round drafts. Texts that part from plain decoding's are among ``differences`` and not counted.
     """
 
     kind: Kind
     acceptance: float | None
+    expected: float | None
     num_texts: int
     differences: list[Difference] = field(default_factory=list)
 
     @property
     def passed(self) -> bool:
-        """The right one is accepted, a wrong one at most half of the time, and no text changes but at near ties."""
-        if self.acceptance is None or any(d.verdict != "near tie" for d in self.differences):
+        """The meter says what is true, and no text changes but at near ties. Nothing drafted is no pass."""
+        if self.acceptance is None or self.expected is None:
             return False
-        return self.acceptance >= _LEAST if self.kind == "right" else self.acceptance <= _MOST
+        sound = all(d.verdict == "near tie" for d in self.differences)
+        return sound and abs(self.acceptance - self.expected) < _TOLERANCE
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values for JSON."""
@@ -55,27 +58,43 @@ class Control:
 
 
 def check_controls(
-    model: MTPModel, prompts: Sequence[BenchPrompt], max_tokens: int, depth: int = 2, exact: bool = False
+    model: MTPModel,
+    prompts: Sequence[BenchPrompt],
+    max_tokens: int,
+    depth: int = 2,
+    exact: bool = False,
+    batch: int = 1,
+    params: SamplingParams | None = None,
 ) -> list[Control]:
-    """Decode every prompt plainly and with each control, one at a time."""
-    params = SamplingParams(max_tokens=max_tokens)
-    bare = MTPModel(model.trunk)
-    plain_engine = Engine(bare, exact=exact, reuse_prefixes=False)
-    texts = [plain_engine.generate([p.token_ids], params)[0].token_ids for p in prompts]
+    """Decode every prompt plainly and with each control, ``batch`` rows at a time, greedily under the rules of
+    ``params``.
+    """
+    params = SamplingParams(max_tokens=max_tokens) if params is None else params
+    bare, ids = MTPModel(model.trunk), [prompt.token_ids for prompt in prompts]
+    plain = Engine(bare, batch, exact=exact, reuse_prefixes=False).generate(ids, params)
+    texts = [completion.token_ids for completion in plain]
     found = []
     for kind in KINDS:
-        scripted = _ScriptedConfig(kind)
-        engine = Engine(bare, drafter=scripted, exact=exact, reuse_prefixes=False)
-        stats, differences = AcceptanceStats(), []
-        for index, (prompt, text) in enumerate(zip(prompts, texts, strict=True)):
-            scripted.script[:] = prompt.token_ids + _guesses(kind, text)
-            [done] = engine.generate([prompt.token_ids], params, depth)
-            stats.add(done.stats)
-            if done.token_ids != text:
-                differences.append(explain(model.trunk, prompt, text, done.token_ids, index, depth, exact=exact))
-        shares = stats.acceptance_by_depth
-        found.append(Control(kind, shares[0] if shares else None, len(prompts), differences))
+        guesses = [_guesses(kind, text) for text in texts]
+        scripts = {tuple(p): p + guess for p, guess in zip(ids, guesses, strict=True)}
+        engine = Engine(bare, batch, _ScriptedConfig(scripts), exact=exact, reuse_prefixes=False)
+        counted, expected, differences = AcceptanceStats(), AcceptanceStats(), []
+        for index, done in enumerate(engine.generate(ids, params, depth)):
+            if done.token_ids != texts[index]:
+                found_there = explain(
+                    model.trunk, prompts[index], texts[index], done.token_ids, index, depth, batch, exact, params
+                )
+                differences.append(found_there)
+                continue
+            counted.add(done.stats)
+            right_KT = _right(len(ids[index]), texts[index], guesses[index], depth)
+            expected.add(walk(right_KT, len(ids[index]), max_tokens))
+        found.append(Control(kind, _first(counted), _first(expected), len(prompts), differences))
     return found
+
+
+def _first(stats: AcceptanceStats) -> float | None:
+    return stats.acceptance_by_depth[0] if stats.acceptance_by_depth else None
 
 
 def _guesses(kind: Kind, text: list[int]) -> list[int]:
@@ -85,24 +104,36 @@ def _guesses(kind: Kind, text: list[int]) -> list[int]:
     return text if kind == "right" else random.Random(0).sample(text, len(text))
 
 
+def _right(num_prompt: int, text: list[int], guesses: list[int], depth: int) -> torch.Tensor:
+    """(K, T): as ``rounds.right_guesses``, of a script."""
+    is_right = [a == b for a, b in zip(text, guesses, strict=False)]
+    right_KT = torch.zeros(depth, num_prompt + len(text), dtype=torch.bool)
+    for k in range(1, depth + 1):
+        for place, hit in enumerate(is_right):
+            if (first := num_prompt + place - k - 1) >= 0:
+                right_KT[k - 1, first] = hit
+    return right_KT
+
+
 class _ScriptedConfig(DrafterConfig):
-    """A drafter that hands out ``script``: tokens by their place in prompt and output."""
+    """A drafter that hands out ``scripts``: by prompt, tokens by their place in prompt and output."""
 
-    def __init__(self, kind: Kind) -> None:
+    scripts: dict[tuple[int, ...], list[int]]
+
+    def __init__(self, scripts: dict[tuple[int, ...], list[int]]) -> None:
         super().__init__("ngram")
-        object.__setattr__(self, "script", [])
-
-    script: list[int]
+        object.__setattr__(self, "scripts", scripts)
 
     def build(self, model: MTPModel, pools: dict[str, BlockPool]) -> Drafter:
         """See DrafterConfig."""
-        return _ScriptedDrafter(self.script)
+        return _ScriptedDrafter(self.scripts)
 
 
 class _ScriptedDrafter(NgramDrafter):
-    def __init__(self, script: list[int]) -> None:
+    def __init__(self, scripts: dict[tuple[int, ...], list[int]]) -> None:
         super().__init__()
-        self._script = script
+        self._scripts = scripts
 
     def _guess(self, row: Row, depth: int) -> list[int]:
-        return self._script[len(row) : len(row) + depth]
+        script = self._scripts[tuple(row.prompt_token_ids)]
+        return script[len(row) : len(row) + depth]

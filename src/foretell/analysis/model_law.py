@@ -67,6 +67,7 @@ def check_model_law(
     drafter: DrafterConfig | None = None,
     num_nodes: int = 0,
     batch: int = 8,
+    exact: bool = False,
     seed: int = 0,
     on_progress: Callable[[int, int], None] | None = None,
 ) -> list[ModelLaw]:
@@ -74,12 +75,12 @@ def check_model_law(
 
     ``num_nodes``: trees. The prompts are taken in turns, each text with a seed of its own.
     """
-    num_texts = math.ceil(num_samples / (_TOKENS_PER_TEXT - 1))
-    engine = Engine(model, max_batch=batch, drafter=drafter)
+    length = max(_TOKENS_PER_TEXT, params.min_tokens)
+    num_texts = math.ceil(num_samples / (length - 1))
+    engine = Engine(model, max_batch=batch, drafter=drafter, exact=exact)
     taken = [prompts[i % len(prompts)].token_ids for i in range(num_texts)]
     settings = [
-        replace(params, max_tokens=_TOKENS_PER_TEXT, seed=seed * 1_000_003 + i, n=1, logprobs=None)
-        for i in range(num_texts)
+        replace(params, max_tokens=length, seed=seed * 1_000_003 + i, n=1, logprobs=None) for i in range(num_texts)
     ]
     found = []
     every = list(dict.fromkeys([0, *depths]))

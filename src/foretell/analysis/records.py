@@ -70,6 +70,10 @@ class Measured(Protocol):
         """Seconds, among those measured, of steps that read prompts."""
 
     @property
+    def num_passes(self) -> int:
+        """Passes of the trunk that gave tokens, of every row for itself; 0 for systems that do not say."""
+
+    @property
     def stats(self) -> AcceptanceStats:
         """Counts of all drafts."""
 
@@ -116,6 +120,7 @@ class Record(Generic[_Sample]):
             "num_tokens": [len(text) for text in sample.texts],
             "tokens_per_s": sample.decode_tokens_per_s,
             "request_tokens_per_s": sample.request_tokens_per_s,
+            "num_passes": sample.num_passes,
             "num_steps": times.num_steps,
             "seconds": {"draft": times.draft_s, "verify": times.verify_s, "other": times.other_s},
             "num_drafts": sample.stats.num_drafts,

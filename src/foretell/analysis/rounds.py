@@ -1,9 +1,9 @@
 """Rounds foretold: the acceptance that an engine would count on a text, from the heads' guesses at every place of it.
 
-On a text that the trunk wrote greedily, guesses are right exactly where the text says so, and an accepted guess reads
-the text's own tokens. So one pass of trunk and heads says what every round would accept, and walking from round to
-round (over what was accepted, and the trunk's own token) gives the counts of decoding, not those of all places alike:
-rounds begin behind a guess that failed, at hard places more often than their share.
+A guess is right where it is the trunk's own choice at that place. On a text that the trunk wrote greedily an accepted
+guess then reads the text's own tokens. So one pass of trunk and heads says what every round would accept, and walking
+from round to round (over what was accepted, and the trunk's own token) gives the counts of decoding, not those of all
+places alike: rounds begin behind a guess that failed, at hard places more often than their share.
 """
 
 from __future__ import annotations
@@ -23,17 +23,21 @@ from foretell.types import AcceptanceStats
 
 @torch.inference_mode()
 def right_guesses(heads: Heads, token_ids: list[int], num_depths: int) -> torch.Tensor:
-    """(K, T) bool: whether the guess of depth k at place i is the text's token i + k + 1; False beyond its end."""
+    """(K, T) bool: whether the guess of depth k at place i is the trunk's choice for token i + k + 1; False beyond the
+    text's end.
+    """
     trunk = heads.trunk
     ids_BT = torch.tensor([token_ids], device=trunk.device)
     doc_ids_BT = torch.zeros_like(ids_BT)
-    states = heads.training_states(trunk.text_states(ids_BT, doc_ids_BT), trunk.embed(ids_BT), doc_ids_BT, num_depths)
+    trunk_states = trunk.text_states(ids_BT, doc_ids_BT)
+    chosen_T = argmax(trunk.project(trunk_states.post_BTD[0]).float())
+    states = heads.training_states(trunk_states, trunk.embed(ids_BT), doc_ids_BT, num_depths)
     right_KT = torch.zeros(num_depths, len(token_ids), dtype=torch.bool)
     for depth, state_BTD in enumerate(states, start=1):
         num_places = len(token_ids) - depth - 1
         if num_places > 0:
             guessed_N = heads.to_token_ids(argmax(heads.project(state_BTD[0, :num_places], depth).float()))
-            right_KT[depth - 1, :num_places] = (guessed_N == ids_BT[0, depth + 1 :]).cpu()
+            right_KT[depth - 1, :num_places] = (guessed_N == chosen_T[depth:-1]).cpu()
     return right_KT
 
 

@@ -19,6 +19,7 @@ from foretell.decoding.engine import Engine
 from foretell.errors import UsageError
 from foretell.models.heads import Heads
 from foretell.models.mtp_model import MTPModel
+from foretell.training.documents import Document
 from foretell.types import AcceptanceStats
 
 TOLERANCE = 0.02
@@ -101,6 +102,17 @@ def predict(
     return stats
 
 
+def predict_documents(heads: Heads, documents: Sequence[Document], depth: int) -> list[float]:
+    """Acceptance by depth of walking over the targets of each document, which anybody may have written."""
+    stats = AcceptanceStats()
+    for document in documents:
+        if True in document.supervised:
+            num_prompt = max(1, document.supervised.index(True))
+            right_KT = right_guesses(heads, document.token_ids, depth)
+            stats.add(walk(right_KT, num_prompt, len(document.token_ids)))
+    return stats.acceptance_by_depth
+
+
 def compare_served(
     heads: Heads,
     prompts: Sequence[BenchPrompt],
@@ -112,7 +124,7 @@ def compare_served(
     on_stage: Callable[[str], None] | None = None,
 ) -> ServedReport:
     """All stages. ``served``: acceptance by depth, unconditional, as far as it was served. ``template``: see
-    `check_template`. ``probed``: what the heads gave on the data that they are judged by, chained by depth.
+    `check_template`. ``probed``: what walking over other data gives, by depth (`predict_documents`).
     """
     depth = len(served)
     if not depth:
@@ -164,11 +176,14 @@ def _variant(
     better = bool(own and found) and found[0] - own[0] > TOLERANCE + noise
     serves = difference(found, served) <= TOLERANCE < difference(own, served)
     note = f"with {words} instead"
+    alike = difference(found, own) <= TOLERANCE
     if better:
         note += ", which is right more often: the heads were trained for that"
     elif serves:
         note += ", which is what was served: the engine reads them that way"
-    return Stage(name, list(found), difference(found, own), not (better or serves), note)
+    elif alike:
+        note += ", which fits as well: not decided here"
+    return Stage(name, list(found), None, False if better or serves else None if alike else True, note)
 
 
 def _data(own: Sequence[float], probed: Sequence[float]) -> Stage:

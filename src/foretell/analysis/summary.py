@@ -29,6 +29,8 @@ class RunSummary:
     seconds; "prefill", steps that read prompts too, is a part in "end-to-end" mode.
     ``round_cost``: mean seconds of a decode step over depth 0's. ``predicted_speedup`` = mean acceptance length /
     round_cost: what this drafter gains when every step drafts fully; none for "auto", which often does not.
+    ``tokens_per_pass``: of all passes behind a prompt's, also those in which nothing was drafted, unlike
+    ``mean_acceptance_length``. ``share_drafted``: those of them with a draft.
     ``extra_memory_bytes``: the most that it held beyond the trunk, weights, keys and values.
     """
 
@@ -51,6 +53,8 @@ class RunSummary:
     speedup_over_best_fixed: Spread | None
     mean_acceptance_length: float | None
     acceptance_by_depth: list[float]
+    tokens_per_pass: float | None
+    share_drafted: float | None
     time_share: dict[str, float] | None
     step_ms: float | None
     round_cost: float | None
@@ -108,6 +112,9 @@ def _summary(
     round_cost = step_s / plain_step_s if step_s and plain_step_s else None
     length = stats.mean_acceptance_length
     drafting = setting.system == "foretell" and setting.depth != 0
+    num_tokens = sum(len(text) for r in own for text in r.sample.texts)
+    num_first = sum(len(r.sample.texts) for r in own)  # a text's first token comes with its prompt's pass
+    num_passes = sum(r.sample.num_passes for r in own) - num_first
     chain = _chain_beside(setting, records)
     return RunSummary(
         system=setting.system,
@@ -119,7 +126,7 @@ def _summary(
         domain=domain,
         dtype=dtype,
         num_prompts=sum(len(r.sample.texts) for r in {r.prompt: r for r in own}.values()),
-        num_output_tokens=sum(len(text) for r in own for text in r.sample.texts),
+        num_output_tokens=num_tokens,
         decode_tokens_per_s=Spread.of(r.sample.decode_tokens_per_s for r in own),
         request_tokens_per_s=Spread.of(rate for r in own for rate in r.sample.request_tokens_per_s),
         speedup=Spread.of(ratios(own, plain)),
@@ -129,6 +136,8 @@ def _summary(
         speedup_over_best_fixed=None,
         mean_acceptance_length=length,
         acceptance_by_depth=stats.acceptance_by_depth,
+        tokens_per_pass=(num_tokens - num_first) / num_passes if num_passes > 0 else None,
+        share_drafted=stats.num_drafts / num_passes if num_passes > 0 else None,
         time_share=_time_share(own, batch),
         step_ms=step_s and 1000 * step_s,
         round_cost=round_cost,

@@ -55,6 +55,11 @@ class Sample:
         return [] if rate is None else [rate]
 
     @property
+    def num_passes(self) -> int:
+        """Passes of the trunk that gave tokens; 0 for a system that does not say."""
+        return self.completion.num_rounds if self.completion else 0
+
+    @property
     def stats(self) -> AcceptanceStats:
         """Counts of the drafts; empty for a system that has none."""
         return self.completion.stats if self.completion else AcceptanceStats()

@@ -132,6 +132,7 @@ def bench(
             against = reasons_against(loaded.trunk, taken, reports[0].plain_texts.values())
             for reason in against:
                 note(f"warning: {reason}")
+            against += [where["load"]["note"]] if where["load"]["note"] else []
             values = {"environment": where, "warnings": against, **together(reports), "step_costs": costs.as_dict()}
             write_json(json, values if complete else {"incomplete": True, **values})
     return 0 if all(report.passed for report in reports) else 1

@@ -62,7 +62,7 @@ def _cells(run: RunSummary, report: BenchReport) -> dict[str, str]:
         cells["over transformers"] = spread(run.speedup_over_reference, 2, "x")
     if "transformers generate_batch" in systems:
         cells["over generate_batch"] = spread(run.speedup_over_generate_batch, 2, "x")
-    cells["tokens/pass"] = number(run.mean_acceptance_length, 2)
+    cells["tokens/pass"] = number(run.tokens_per_pass if run.drafter else None, 2)
     cells["acceptance by depth"] = rates(run.acceptance_by_depth)
     share = run.time_share
     heading = "draft/verify/rest" if report.batch == 1 else "time shares"

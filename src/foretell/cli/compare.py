@@ -81,6 +81,8 @@ def compare(
         foretell compare demo --num-prompts 2 --max-tokens 32
     """
     files = prompt_files(prompts)
+    if heads == []:
+        raise UsageError("--heads: give one adapter folder or more, or leave it out")
     adapters = heads or []
     if model == "demo" and not heads and draft_model is None:
         adapters, draft_model = _demo_systems()
@@ -99,7 +101,7 @@ def compare(
         check_model(model, adapter)
     check_model(model, None, None, draft_model)
 
-    from foretell.analysis.compare import entries_of, together
+    from foretell.analysis.compare import entries_of, left_out, together
     from foretell.analysis.contenders import contenders_of, load_heads
     from foretell.analysis.environment import environment
     from foretell.analysis.load import LoadSnapshot
@@ -121,6 +123,8 @@ def compare(
         contender.model.pack()
     with naming_option("--depths"):
         entries = entries_of(contenders, run_depths, tree_sizes)
+    for line in left_out(contenders, run_depths, tree_sizes):
+        note(f"note: {line}")
     taken = load_prompts(loaded, files, num_prompts)
     check_batches(taken, batches)
     start = LoadSnapshot.take()
@@ -136,10 +140,11 @@ def compare(
         for place, comparison in enumerate(done):
             if place:
                 results().print()
-            print_comparison(results(), comparison, where)
+            print_comparison(results(), comparison, where, repeats)
         if done:
             plain = done[0].plain_texts()
             against = reasons_against(loaded.trunk, taken, plain)
+            against += [where["load"]["note"]] if where["load"]["note"] else []
             for reason in against:
                 note(f"warning: {reason}")
             values = {"environment": where, "warnings": against, **together(done, entries)}

@@ -99,15 +99,18 @@ def evaluate(
     check_model(model, heads)
 
     from foretell.analysis.environment import environment
+    from foretell.analysis.load import LoadSnapshot
     from foretell.cli.eval_report import print_parse, print_tasks, print_text
     from foretell.cli.eval_runs import found_tasks, run_parse, run_tasks, run_text, trained_on
 
     named = found_tasks(tasks, include_path)
     loaded = load_model(model, heads, dtype, pack=decodes)
     used = resolve_depth(loaded, asked, heads) if decodes else 0
-    report: dict[str, Any] = {"environment": environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))}
+    where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
+    report: dict[str, Any] = {"environment": where}
     report |= {"model": model, "heads": heads, "depth": used if decodes else None, "batch": batch}
     warnings = trained_on(heads, files)
+    start = LoadSnapshot.take()
     with progress() as bar:
         if texts:
             report["text"] = run_text(loaded, texts, window, stride, batch, bar, warnings)
@@ -119,8 +122,11 @@ def evaluate(
             asked_for = (parse, num_prompts, max_tokens)
             report["parse"] = run_parse(loaded, prompts, asked_for, used, batch, bar, warnings)
             print_parse(results(), report["parse"])
+    where["load"] = start.report(LoadSnapshot.take())
     for warning in warnings:
         note(f"warning: {warning}")
+    if decodes and where["load"]["note"]:  # scores hold on a busy machine, tokens/s do not
+        note(f"warning: {where['load']['note']}")
     write_json(json, {**report, "warnings": warnings})
 
 

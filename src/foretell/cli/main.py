@@ -28,6 +28,7 @@ from foretell.cli.params import params_hint
 from foretell.cli.plan import plan
 from foretell.cli.probe import probe
 from foretell.cli.report import report
+from foretell.cli.targets import COMMAND
 from foretell.cli.train import train
 from foretell.cli.verify import verify
 from foretell.errors import ForetellError, PlainDecodingWarning, SamplingError, UsageError
@@ -85,6 +86,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if not _is_text(token):
             message = f"{ascii(token)} is no text in UTF-8; give UTF-8, and rename a file whose name is none"
             return _fail(message, UsageError.exit_code, debug)
+    COMMAND.set(" ".join(tokens[: 2 if tokens[:1] == ["convert"] else 1]))
     try:
         result = app(tokens)
         sys.stdout.flush()

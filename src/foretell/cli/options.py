@@ -72,7 +72,10 @@ Dtype = Annotated[
 ]
 Json = Annotated[
     Path | None,
-    Parameter(name="--json", help="Write the results to this file too; it must be new, empty or an earlier report."),
+    Parameter(
+        name="--json",
+        help="Write the results to this file too; it must be new, empty or an earlier one of this command.",
+    ),
 ]
 MaxTokens = Annotated[int, integer("Produce at most so many tokens for a prompt.", 1)]
 Prompts = Annotated[

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.cli.targets import MARK, check_json_target
+from foretell.cli.targets import COMMAND, MARK, WRITER, check_json_target
 from foretell.errors import ForetellError
 
 if TYPE_CHECKING:
@@ -57,7 +57,8 @@ def write_json(path: Path | None, data: Mapping[str, Any]) -> None:
     check_json_target(path)
     target = path.resolve()
     partial = target.with_name(f".{os.getpid()}.partial")  # no longer than ``path`` may be
-    text = json.dumps({MARK: package_version("foretell"), **data}, indent=2, ensure_ascii=False)
+    head = {MARK: package_version("foretell"), **({WRITER: COMMAND.get()} if COMMAND.get() else {})}
+    text = json.dumps({**head, **data}, indent=2, ensure_ascii=False)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         partial.write_text(f"{text}\n", encoding="utf-8")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
+import sys
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from foretell.analysis.environment import cpu_model
+from foretell.analysis.environment import cpu_model, environment
+from foretell.analysis.load import LoadSnapshot
 from foretell.cli.output import note, progress, results
 from foretell.cli.plan_options import deepest, is_file_name
 from foretell.cli.plan_screen import against_table, closing_lines, depth_table, head_lines
@@ -21,6 +24,7 @@ from foretell.planning.open_model import open_model, with_adapter
 from foretell.planning.plan import MAX_BATCH, Costs, make_plan
 from foretell.planning.published import published_for
 from foretell.planning.roofline import Machine, Roofline
+from foretell.threads import num_cores
 
 _DEFAULT_HARDWARE = "h100"
 _DEFAULT_DEPTH = 4
@@ -180,9 +184,10 @@ def _measured(model: PlanModel, asked: Asked, max_depth: int) -> MeasuredMachine
 
     if share_busy_cores():
         note(BUSY)
+    start = LoadSnapshot.take()
     with progress() as bar:
         task = bar.add_task("kernels and batch sizes measured", total=None)
-        return measure(
+        machine = measure(
             model,
             asked.dtype or "bfloat16",
             cpu_model(),
@@ -191,6 +196,21 @@ def _measured(model: PlanModel, asked: Asked, max_depth: int) -> MeasuredMachine
             asked.batch,
             lambda done, total: bar.update(task, completed=done, total=total),
         )
+    return replace(machine, environment=_environment(machine.dtype, start.report(LoadSnapshot.take())))
+
+
+def _environment(dtype: str, load: dict[str, Any]) -> dict[str, Any]:
+    """Where and when the machine was measured; says on standard error where others had its cores meanwhile."""
+    import torch
+
+    if load["note"]:
+        load["note"] = (
+            f"other processes took {load['cores_of_others']:.2f} of {num_cores()} cores while this machine was "
+            "measured: its seconds are too long; measure again when it is idle"
+        )
+        note(f"warning: {load['note']}")
+    where = environment(getattr(torch, dtype), shlex.join(["foretell", *sys.argv[1:]]))
+    return where | {"load": load}
 
 
 def _machine(asked: Asked, measured: MeasuredMachine | None) -> Machine:

@@ -93,14 +93,7 @@ def closing_lines(
             f", {best.speedup:.2f}x plain decoding" if best.speedup and best.depth else ": drafting does not pay here"
         )
         lines.append(f"Best depth: {plan.best_depth}{gain}.")
-        until = plan.break_even_batch
-        lines.append(
-            f"Drafting stops paying at batch {until:,}."
-            if until
-            else f"Drafting pays at every batch size up to {plan.searched_batch:,}."
-        )
-        if (until or plan.searched_batch) > plan.memory.max_batch and plan.memory.max_batch and measured is None:
-            lines[-1] += f" (Only {plan.memory.max_batch:,} rows fit at this context.)"
+        lines.append(_until(plan))
     if any(depth.num_awake_experts is not None for depth in plan.depths):
         lines.append("Experts: expected distinct ones a layer and pass, were routing uniform and tokens independent.")
     if measured is not None:
@@ -122,6 +115,18 @@ def closing_lines(
         shares = ", ".join(f"{speedup:g}x at batch {batch}" for batch, speedup in published.speedups.items())
         lines.append(f"Published: {shares} ({published.source}; it does not say {published.unknown}).")
     return lines
+
+
+def _until(plan: Plan) -> str:
+    """Where drafting stops paying; of batch sizes that fit, unless the weights alone do not."""
+    fitting, searched = plan.memory.max_batch, plan.searched_batch
+    if plan.break_even_batch:
+        line = f"Drafting stops paying at batch {plan.break_even_batch:,}."
+    elif searched == fitting:
+        return f"Drafting pays at every batch size that fits at context {plan.context:,}: up to {fitting:,}."
+    else:
+        line = f"Drafting pays at every batch size up to {searched:,}."
+    return line if fitting else f"{line} (The weights do not fit; this is as if they did.)"
 
 
 def against_table(rows: Sequence[Compared]) -> Table:

@@ -87,8 +87,7 @@ def probe(
         print_depths(results(), report)
     agreed = True
     if served is not None:
-        chained = [depth["chained"] for depth in report.get("depths", []) if depth["chained"] is not None]
-        compared = compare(loaded, files, num_prompts, max_tokens, shares, chained)
+        compared = compare(loaded, files, num_prompts, max_tokens, shares, records)
         if report:
             results().print()
         print_served(results(), compared)

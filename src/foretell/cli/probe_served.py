@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from foretell.analysis.served import ServedReport
     from foretell.models.mtp_model import MTPModel
 
+_FEW = 200
 HERE = "here"
 """In place of figures: serve the prompts with Foretell's own engine."""
 
@@ -42,12 +43,18 @@ def parse_served(text: str) -> list[float] | None:
 
 def _from_bench(file: Path) -> list[float]:
     try:
-        runs = json.loads(file.read_text(encoding="utf-8"))["runs"]
+        values = json.loads(file.read_text(encoding="utf-8"))
+        if values.get("compare"):
+            raise UsageError(
+                f"--served: {file} holds several systems side by side; give a file that foretell bench wrote"
+            )
+        note(f"served figures are those of: {values['environment']['command']}; give its prompts and --max-tokens here")
+        runs = values["runs"]
         chains = [
             (run["batch"], -run["depth"], run["acceptance_by_depth"])
             for run in runs
             if run["system"] == "foretell"
-            and (run["domain"], run["drafter"], run["num_nodes"]) == ("all", "heads", 0)
+            and (run["domain"], run["drafter"], run.get("num_nodes", 0)) == ("all", "heads", 0)
             and isinstance(run["depth"], int)
             and run["acceptance_by_depth"]
         ]
@@ -57,7 +64,7 @@ def _from_bench(file: Path) -> list[float]:
             f'--served: "{file}" is no list of numbers and no file that can be read; give {HERE}, 0.45,0.24,0.11, or a '
             "file that foretell bench wrote"
         ) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise UsageError(
             f"--served: {file} holds no chains drafted by heads on all domains; give a file that foretell bench wrote"
         ) from error
@@ -69,11 +76,13 @@ def compare(
     num_prompts: int | None,
     max_tokens: int,
     served: list[float] | None,
-    probed: Sequence[float],
+    records: Sequence[tuple[str, int, dict[str, Any]]],
 ) -> ServedReport:
     """Decode the prompts plainly, walk the heads over the answers, and ask stage after stage."""
     from foretell.analysis import served as analysis
     from foretell.cli.prompts import load_prompts
+    from foretell.training.documents import DocumentReader
+    from foretell.training.sources import Record
 
     assert model.heads is not None
     limit = model.heads.config.max_depth
@@ -86,6 +95,12 @@ def compare(
     if served is None:
         note("decoding them with the heads ...")
         served = analysis.serve(model, prompts, max_tokens, model.heads.config.num_depths)
+    probed: list[float] = []
+    if records:
+        note(f"walking: {len(records)} records of --data ...")
+        reader = DocumentReader(model.tokenizer, model.trunk.vocab_size, supervise="answer")
+        documents = [reader.read(Record(values, file, line)) for file, line, values in records]
+        probed = analysis.predict_documents(model.heads, documents, len(served))
     return analysis.compare_served(
         model.heads, prompts, texts, max_tokens, served, template, probed, lambda stage: note(f"walking: {stage} ...")
     )
@@ -124,18 +139,25 @@ def print_served(console: Console, report: ServedReport) -> None:
     from rich.table import Table
 
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for name in ("stage", "acceptance by depth", "differs by", "agrees", "what was compared"):
+    for name in ("stage", "acceptance by depth", "differs by", "verdict", "what was compared"):
         table.add_column(name)
     table.add_row("predicted", _shares(report.predicted), "", "", f"walked over {report.num_rounds:,} rounds")
     table.add_row("served", _shares(report.served), f"{report.difference:.3f}", "", "from the prediction")
     for stage in report.stages:
         gap = "" if stage.difference is None else f"{stage.difference:.3f}"
-        agrees = {True: "yes", False: "NO", None: "-"}[stage.agrees]
+        agrees = {True: "ok", False: "WRONG", None: "-"}[stage.agrees]
         table.add_row(stage.name, _shares(stage.acceptance), gap, agrees, stage.note)
     console.print(table)
     console.print()
     first = report.first
-    verdict = "All stages agree." if first is None else f"First stage that disagrees: {first.name} ({first.note})."
+    if report.num_rounds < _FEW:
+        console.print(
+            f"Only {report.num_rounds} rounds: a share of 0.5 has an error of {50 / report.num_rounds**0.5:.0f} "
+            "points; give more prompts.",
+            markup=False,
+            soft_wrap=True,
+        )
+    verdict = "No stage disagrees." if first is None else f"First stage that disagrees: {first.name} ({first.note})."
     console.print(verdict, markup=False, soft_wrap=True)
 
 

@@ -21,8 +21,8 @@ def report(
         Parameter(
             name="FILE",
             negative=(),
-            help="What bench, verify and probe write with --json, a run_dir or its metrics.jsonl, an adapter folder. "
-            "What a file is, is seen from what it holds.",
+            help="What bench, compare, verify and probe write with --json, a run_dir or its metrics.jsonl, an adapter "
+            "folder. What a file is, is seen from what it holds.",
         ),
     ],
     /,

@@ -7,12 +7,19 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterable
+from contextvars import ContextVar
 from pathlib import Path
+from typing import Any
 
 from foretell.errors import UsageError
 
 MARK = "foretell"
 """Key that every report has; its value is the version that wrote it."""
+WRITER = "written_by"
+"""Key of the command that wrote it."""
+
+COMMAND: ContextVar[str] = ContextVar("command", default="")
+"""The command that runs; reports say which one wrote them."""
 
 _EARLIER = ({"environment", "runs"}, {"passed", "greedy"}, {"passed", "sampling"})
 """Keys of reports that were written before they had the mark."""
@@ -28,10 +35,16 @@ def check_json_target(path: Path | None, others: Iterable[str | Path | None] = (
     target = check_target("--json", path)
     if any(target == Path(other).resolve() or _same(target, Path(other)) for other in others if other is not None):
         raise UsageError(f"--json: {path} is a file that this command reads or writes itself; give another name")
-    if target.exists() and not _is_report(target):
+    if not target.exists() or not target.stat().st_size:
+        return
+    values = _report(target)
+    if values is None:
         raise UsageError(
             f"--json: {path} exists and is no report of foretell's; it is left as it is, give another name"
         )
+    writer = _writer(values)
+    if writer and COMMAND.get() and writer != COMMAND.get():
+        raise UsageError(f"--json: {path} was written by foretell {writer}; it is left as it is, give another name")
 
 
 def check_target(option: str, path: Path) -> Path:
@@ -77,12 +90,20 @@ def _same(target: Path, other: Path) -> bool:
     return target.exists() and other.exists() and target.samefile(other)
 
 
-def _is_report(file: Path) -> bool:
-    """True for an empty file, and for an object with the keys of a report."""
-    if not file.stat().st_size:
-        return True
+def _report(file: Path) -> dict[str, Any] | None:
+    """What is in a file that has the keys of a report; None for any other."""
     try:
         values = json.loads(file.read_bytes())
     except (ValueError, RecursionError):
-        return False
-    return isinstance(values, dict) and (MARK in values or any(keys <= values.keys() for keys in _EARLIER))
+        return None
+    is_ours = isinstance(values, dict) and (MARK in values or any(keys <= values.keys() for keys in _EARLIER))
+    return values if is_ours else None
+
+
+def _writer(values: dict[str, Any]) -> str:
+    """The command that wrote a report; "" where it does not say."""
+    if isinstance(named := values.get(WRITER), str):
+        return named
+    where = values.get("environment")
+    words = str(where.get("command", "")).split() if isinstance(where, dict) else []
+    return words[1] if len(words) > 1 and words[0] == "foretell" else ""

@@ -69,8 +69,8 @@ def verify(
     controls: Annotated[
         bool,
         switch(
-            "Check the meter too: a drafter that knows the text must be accepted, one that is a place too late, or "
-            "shuffled, must not."
+            "Check the meter too: what a drafter that knows the text, one that is a place too early, and a shuffled "
+            "one get accepted must be what is right of it."
         ),
     ] = False,
     sampling: Annotated[
@@ -108,6 +108,8 @@ def verify(
     if samples is not None and not sampling:
         raise UsageError(f"--samples: {samples} tokens are sampled with --sampling only; give it too, or leave it out")
     rules = build_params(params)
+    if controls and max_tokens is not None and max_tokens < 3:
+        raise UsageError(f"--max-tokens: in {max_tokens} tokens nothing can be drafted, so --controls needs 3 or more")
     if model is None:
         _refuse_greedy(
             heads=heads,

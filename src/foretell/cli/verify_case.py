@@ -70,7 +70,11 @@ class Case:
 
         with progress() as bar:
             bar.add_task("controls decoded", total=None)
-            return check_controls(self.model, self.prompts, self.max_tokens, exact=self.exact)
+            deepest = max((depth for depth in self.depths if depth != "auto"), default=2)
+            rules = replace(self.params, temperature=0.0, max_tokens=self.max_tokens)
+            return check_controls(
+                self.model, self.prompts, self.max_tokens, deepest, self.exact, self.batch or 1, rules
+            )
 
     def law(self, num_samples: int) -> list[ModelLaw]:
         """Samples at depth 0 and at every depth against the trunk's own distribution."""
@@ -87,6 +91,7 @@ class Case:
                 self.drafter,
                 self.nodes,
                 self.batch or _LAW_ROWS,
+                self.exact,
                 on_progress=lambda done, total: bar.update(task, completed=done, total=total),
             )
 
@@ -110,6 +115,8 @@ def load_case(
 
     Raises UsageError, naming the option, before the model is loaded where options alone show that they do not fit.
     """
+    if params.n != 1:
+        raise UsageError(f"--params n: {params.n} texts a prompt are no more to compare than one; leave n out")
     files = prompt_files(prompts)
     check_prompts(files)
     asked = None if depths is None else _drafted(parse_depths(depths))

@@ -67,9 +67,10 @@ def print_law(console: Console, laws: list[LawResult]) -> None:
         )
 
 
+_OFTEN = 0.5
 _CONTROLS = {
     "right": "the text itself",
-    "shifted": "the text one place too late",
+    "shifted": "each token one place too early",
     "shuffled": "the text's tokens in another order",
 }
 
@@ -79,17 +80,22 @@ def print_controls(console: Console, controls: list[Control]) -> None:
     console.print("controls: drafters that know the text, and what the meter says of them")
     for control in controls:
         rate = "n/a" if control.acceptance is None else f"{control.acceptance:.3f}"
-        verdict = "ok" if control.passed else "BUG"
+        true = "n/a" if control.expected is None else f"{control.expected:.3f}"
+        verdict = "ok" if control.passed else "BUG" if control.acceptance is not None else "NOT MEASURED"
         console.print(
-            f"  {verdict}: {control.kind} ({_CONTROLS[control.kind]}): {rate} of first guesses accepted, "
-            f"{control.num_texts - len(control.differences)} of {control.num_texts} texts equal",
+            f"  {verdict}: {control.kind} ({_CONTROLS[control.kind]}): {rate} of first guesses accepted, {true} are "
+            f"right, {control.num_texts - len(control.differences)} of {control.num_texts} texts equal",
             markup=False,
             soft_wrap=True,
         )
         for line in map(_describe, control.differences):
             console.print(f"  {line}", markup=False, soft_wrap=True)
-    if any(c.kind != "right" and not c.passed and c.acceptance is not None for c in controls):
-        console.print("  a wrong drafter that is often right: texts that repeat themselves show little; give others")
+    if any(c.kind != "right" and (c.expected or 0.0) > _OFTEN for c in controls):
+        console.print(
+            "  note: a wrong drafter is often right here, so this shows little; give texts that do not repeat"
+        )
+    if any(c.acceptance is None for c in controls):
+        console.print("  note: nothing was drafted; give prompts with longer answers, or a larger --max-tokens")
 
 
 def print_model_law(console: Console, laws: list[ModelLaw]) -> None:

@@ -1,7 +1,8 @@
 """The share of outputs that a parser takes: Python by ``ast.parse``, JSON by ``json.loads``.
 
 What is judged is the first fenced block that names the language; else the first that names none; else the whole text:
-a chat's answer alone, or a text prompt with what it was continued with. An output that was cut off by length is not
+a chat's answer alone, or a text prompt with what it was continued with. An indented block, as in a list, loses the
+indent of its fence. An output that was cut off by length is not
 judged, unless its block was closed before.
 """
 
@@ -23,7 +24,9 @@ Outcome = Literal["parses", "fails", "empty", "cut off"]
 """"empty": there is nothing to parse, which counts as a failure, though Python takes an empty file."""
 
 _NAMES: dict[Language, tuple[str, ...]] = {"python": ("python", "py", "python3"), "json": ("json",)}
-_FENCE = re.compile(r"^[ \t]*(```+|~~~+)[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\1[ \t]*$|\Z)", re.MULTILINE | re.DOTALL)
+_FENCE = re.compile(
+    r"^([ \t]*)(```+|~~~+)[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
+)
 
 
 @dataclass(frozen=True)
@@ -77,7 +80,7 @@ def report(judged: Sequence[Judged], language: Language) -> ParseReport:
 
 def _block(text: str, language: Language) -> tuple[str, bool] | None:
     """The code of the block to judge, and whether it was closed; None without one."""
-    found = [(m[2].lower(), m[3], not _open(m)) for m in _FENCE.finditer(text)]
+    found = [(m[3].lower(), _outdented(m[4], m[1]), not _open(m)) for m in _FENCE.finditer(text)]
     for names in (_NAMES[language], ("",)):
         for name, code, closed in found:
             if name in names:
@@ -87,7 +90,15 @@ def _block(text: str, language: Language) -> tuple[str, bool] | None:
 
 def _open(match: re.Match[str]) -> bool:
     """True where the block went on to the end of the text."""
-    return match.end() == match.end(3)
+    return match.end() == match.end(4)
+
+
+def _outdented(code: str, indent: str) -> str:
+    """Without the fence's own indent, which a list gives it; lines with less lose what they have (CommonMark, 4.5)."""
+    if not indent:
+        return code
+    lines = code.splitlines(keepends=True)
+    return "".join(line.removeprefix(indent) if line.startswith(indent) else line.lstrip(" \t") for line in lines)
 
 
 def _problem(code: str, language: Language) -> str | None:

@@ -17,8 +17,13 @@ from typing import Any
 
 from foretell.checkpoints.files import read_json
 from foretell.errors import DataError, UsageError
-from foretell.planning.fields import number, number_list, objects, share
+from foretell.planning.drafters import of_one_drafter, refuse_comparison
+from foretell.planning.fields import an_object, number, number_list, objects, share
 
+_ALL_PLACES = (
+    "greedy chains from all places; decoding accepts less, since rounds begin behind a failed guess: probe --served "
+    "here walks over them"
+)
 ALL = "all"
 """The domain that a bench file's figures over every prompt stand under."""
 
@@ -92,13 +97,15 @@ def conditional_from(unconditional: Sequence[float]) -> tuple[float, ...]:
 
 def read_acceptance(path: Path, batch: int, num_nodes: int = 0, depth: int | None = None) -> Acceptance:
     """From a file of ``bench`` (its deepest chain over all prompts, or the tree of ``num_nodes`` and ``depth``; at
-    ``batch`` if that was measured, else at the smallest) or of ``probe``. Raises DataError where it holds none.
+    ``batch`` if that was measured, else at the smallest; of the heads where several drafted) or of ``probe`` (rounds
+    where it walked over them, else all places). Raises DataError where it holds none, and for a file of ``compare``.
     """
     values = read_json(path)
+    refuse_comparison(values, path)
     if "runs" in values:
         return _from_bench(path, objects(values["runs"], path, "runs"), batch, num_nodes, depth)
-    if "depths" in values:
-        return _from_probe(path, objects(values["depths"], path, "depths"), num_nodes)
+    if "depths" in values or "served" in values:
+        return _from_probe(path, values, num_nodes)
     raise DataError(
         'neither a bench file ("runs") nor a probe file ("depths"); foretell bench or probe --json writes one', path
     )
@@ -110,9 +117,8 @@ def _from_bench(
     kind = "tree" if num_nodes else "chain"
     fitting = [
         run
-        for run in runs
-        if run.get("system") == "foretell"
-        and run.get("domain") == ALL
+        for run in of_one_drafter(runs, path)
+        if run.get("domain") == ALL
         and type(run.get("depth")) is int
         and run["depth"] > 0
         and run.get("num_nodes", 0) == num_nodes
@@ -126,15 +132,23 @@ def _from_bench(
     chosen = batch if batch in batches else batches[0]
     run = max((run for run in fitting if run.get("batch", 1) == chosen), key=lambda run: int(run["depth"]))
     shares = number_list(run["acceptance_by_depth"], path, "acceptance_by_depth")
-    origin = f"{path}, {kind} of depth {run['depth']} at batch {chosen}"
+    drafter = f", drafted by {run['drafter']}" if run.get("drafter") else ""
+    origin = f"{path}, {kind} of depth {run['depth']} at batch {chosen}{drafter}"
     length = number(run.get("mean_acceptance_length"), path, "mean_acceptance_length", 1.0) if num_nodes else None
     return Acceptance(conditional_from(shares), origin=origin, num_nodes=num_nodes, tree_length=length)
 
 
-def _from_probe(path: Path, depths: Sequence[Mapping[str, Any]], num_nodes: int) -> Acceptance:
+def _from_probe(path: Path, values: Mapping[str, Any], num_nodes: int) -> Acceptance:
+    """Rounds begin behind a failed guess, where the next ones fail more often than over all places."""
     if num_nodes:
         raise DataError("a probe file tells of chains only; give a bench file with that tree, or numbers", path)
+    if (served := values.get("served")) is not None:
+        predicted = number_list(an_object(served, path, "served").get("predicted"), path, "served.predicted")
+        return Acceptance(
+            conditional_from(predicted), origin=f"{path}, rounds of greedy decoding, as probe walked over them"
+        )
+    depths = objects(values["depths"], path, "depths")
     shares = [share(depth.get("chained"), path, "chained") for depth in depths if depth.get("chained") is not None]
     if not shares:
         raise DataError("no depth has a chained share; probe text with longer answers", path)
-    return Acceptance(conditional_from(shares), origin=f"{path}, greedy chains")
+    return Acceptance(conditional_from(shares), origin=f"{path}, {_ALL_PLACES}")

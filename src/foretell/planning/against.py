@@ -74,10 +74,9 @@ def measured_costs(bench: BenchFile) -> Callable[[int], Costs | None]:
     return at
 
 
-def largest_error(rows: list[Compared], max_batch: int | None = None) -> Compared | None:
-    """The row that is furthest off, up to ``max_batch``; None without rows."""
-    fitting = [row for row in rows if max_batch is None or row.batch <= max_batch]
-    return max(fitting, key=lambda row: abs(row.error), default=None)
+def largest_error(rows: list[Compared]) -> Compared | None:
+    """The row that is furthest off; None without rows."""
+    return max(rows, key=lambda row: abs(row.error), default=None)
 
 
 def _knows(costs: Costs, run: BenchRun) -> bool:

@@ -11,6 +11,7 @@ from typing import Any
 from foretell.checkpoints.files import read_json
 from foretell.errors import DataError
 from foretell.planning.acceptance import ALL, conditional_from
+from foretell.planning.drafters import of_one_drafter, refuse_comparison
 from foretell.planning.fields import an_object, count, number, number_list, objects, share
 
 _DEFAULT_REPEATS = 3
@@ -78,11 +79,13 @@ class BenchFile:
 def read_bench(path: Path) -> BenchFile:
     """Raises CheckpointError where the file cannot be read, DataError naming what is missing or wrong in it."""
     values = read_json(path)
+    refuse_comparison(values, path)
     if "runs" not in values:
         raise DataError('no "runs" in it; give a file that foretell bench --json wrote', path)
     environment = an_object(values.get("environment", {}), path, "environment")
     repeats = _repeats(environment.get("command"))
-    found = [_run(run, repeats, path) for run in objects(values["runs"], path, "runs") if _is_fixed(run)]
+    ours = of_one_drafter(objects(values["runs"], path, "runs"), path)
+    found = [_run(run, repeats, path) for run in ours if _is_fixed(run)]
     if not any(run.depth == 0 and run.domain == ALL for run in found):
         raise DataError("no run of depth 0 over all prompts, so there is nothing to compare with", path)
     costs = an_object(values.get("step_costs", {}), path, "step_costs")
@@ -107,7 +110,7 @@ def mean_of(low: float, median: float, high: float) -> float:
 
 
 def _is_fixed(run: Mapping[str, Any]) -> bool:
-    return run.get("system") == "foretell" and run.get("depth") != "auto" and run.get("decode_tokens_per_s") is not None
+    return run.get("depth") != "auto" and run.get("decode_tokens_per_s") is not None
 
 
 def _run(run: Mapping[str, Any], repeats: int, path: Path) -> BenchRun:

@@ -16,7 +16,7 @@ from torch import nn
 
 from foretell.errors import UnsupportedModel, UsageError
 from foretell.models.packed import PackedLinear, can_pack, smallest_pass
-from foretell.planning.measured import MeasuredMachine, Points, Shape, output_linears
+from foretell.planning.measured import MeasuredMachine, Points, Samples, Shape, output_linears
 from foretell.planning.model import Linear, PlanModel
 from foretell.planning.thin import thin_linears, thin_model, thin_steps
 
@@ -69,10 +69,10 @@ def measure(
         thin = thin_model(model, kind, max_depth)
         least_rows = smallest_pass(thin.trunk.output_head)
         own, own_head = thin_linears(thin)
-        kernels = _kernels([*model.linears, output], model.num_layers, kind)
-        kernels |= _kernels([*model.heads.linears, head_output], 1, kind)
+        samples = _kernels([*model.linears, output], model.num_layers, kind)
+        samples |= _kernels([*model.heads.linears, head_output], 1, kind)
         advance()
-        kernels |= _kernels(own, model.num_layers, kind) | _kernels(own_head, 1, kind)
+        samples |= _kernels(own, model.num_layers, kind) | _kernels(own_head, 1, kind)
         advance()
     passes: dict[int, Points] = {}
     drafts: dict[int, Points] = {}
@@ -90,11 +90,15 @@ def measure(
         bandwidth=bandwidth,
         flops_per_s=flops,
         least_rows=least_rows,
-        kernels=kernels,
+        kernels={
+            shape: [(float(rows), statistics.median(seconds)) for rows, seconds in zip(ROWS, of_rows, strict=True)]
+            for shape, of_rows in samples.items()
+        },
         passes=passes,
         drafts=drafts,
         thin=own,
         thin_head=own_head,
+        samples=samples,
     )
 
 
@@ -108,8 +112,8 @@ def _large_matrix(kind: torch.dtype) -> tuple[float, float]:
     return _LARGE * _LARGE * kind.itemsize / read_s, 2 * _BUSY * _BUSY * _BUSY_ROWS / busy_s
 
 
-def _kernels(linears: Sequence[Linear], num_layers: int, kind: torch.dtype) -> dict[Shape, Points]:
-    """(out, in) -> (rows, mean seconds of one call), all layers one after the other, pass after pass."""
+def _kernels(linears: Sequence[Linear], num_layers: int, kind: torch.dtype) -> Samples:
+    """All layers one after the other, pass after pass; the first pass warms up and is left out."""
     layer_bytes = sum(one.num_out * one.num_in * one.count for one in linears) / num_layers * kind.itemsize
     kept = max(1, min(num_layers, int(_MAX_BYTES / layer_bytes)))
     plan: list[tuple[Shape, PackedLinear]] = []
@@ -118,7 +122,7 @@ def _kernels(linears: Sequence[Linear], num_layers: int, kind: torch.dtype) -> d
             copies = (layer + 1) * one.count // num_layers - layer * one.count // num_layers
             copies = max(copies, int(layer == kept - 1))  # the output matrix, where the last layers were left out
             plan += [((one.num_out, one.num_in), _packed(one.num_out, one.num_in, kind)) for _ in range(copies)]
-    found: dict[Shape, Points] = {shape: [] for shape, _ in plan}
+    found: Samples = {shape: [] for shape, _ in plan}
     for rows in ROWS:
         inputs = {num_in: torch.ones(rows, num_in, dtype=kind) for (_, num_in), _ in plan}
         seconds: dict[Shape, list[float]] = {shape: [] for shape in found}
@@ -129,7 +133,7 @@ def _kernels(linears: Sequence[Linear], num_layers: int, kind: torch.dtype) -> d
             for shape, times in spent.items():
                 seconds[shape].append(statistics.fmean(times))
         for shape, means in seconds.items():
-            found[shape].append((float(rows), statistics.median(means[1:])))  # the first one warms up
+            found[shape].append(means[1:])
     return found
 
 

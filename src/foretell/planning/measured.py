@@ -9,7 +9,7 @@ is not a linear layer: launches, caches, attention over the context, logits. The
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,8 @@ KEY = "machine"
 
 Shape = tuple[int, int]
 Points = list[tuple[float, float]]
+Samples = dict[Shape, list[list[float]]]
+"""Of each kernel and row count, the mean seconds of one call in every pass over the layers."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,9 @@ class MeasuredMachine:
 
     ``passes``: rows -> (nodes a row, seconds) of the thin model's steps without drafting; ``drafts``: rows -> (depth,
     seconds). ``thin`` and ``thin_head``: its linear layers. ``least_rows``: to which a pass of one request is padded.
+
+    ``samples``: what the kernels' seconds are the medians of, row count by row count; {} in files that have none.
+    ``environment``: when it was measured, with which versions, and what else ran; set by the command.
     """
 
     name: str
@@ -50,6 +55,8 @@ class MeasuredMachine:
     drafts: dict[int, Points]
     thin: tuple[Linear, ...]
     thin_head: tuple[Linear, ...]
+    samples: Samples = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def hardware(self) -> Hardware:
@@ -78,12 +85,14 @@ class MeasuredMachine:
         return {name: getattr(self, name) for name in plain} | {
             "kernels": [
                 {"num_out": o, "num_in": i, "rows": [x for x, _ in points], "seconds": [y for _, y in points]}
+                | ({"samples": self.samples[o, i]} if (o, i) in self.samples else {})
                 for (o, i), points in self.kernels.items()
             ],
             "passes": _curves(self.passes, "nodes"),
             "drafts": _curves(self.drafts, "depths"),
             "thin": [[one.num_out, one.num_in, one.count] for one in self.thin],
             "thin_head": [[one.num_out, one.num_in, one.count] for one in self.thin_head],
+            "environment": dict(self.environment),
         }
 
 
@@ -101,6 +110,7 @@ def read_machine(path: Path) -> MeasuredMachine:
         cells = objects(found.get(name), path, name)
         return {count(cell.get("rows"), path, "rows"): _points(cell, xs, path) for cell in cells}
 
+    kernels = objects(found.get("kernels"), path, "kernels")
     machine = MeasuredMachine(
         name=str(texts[0]),
         num_threads=count(found.get("num_threads"), path, "num_threads"),
@@ -112,16 +122,13 @@ def read_machine(path: Path) -> MeasuredMachine:
         bandwidth=number(found.get("bandwidth"), path, "bandwidth", 1),
         flops_per_s=number(found.get("flops_per_s"), path, "flops_per_s", 1),
         least_rows=count(found.get("least_rows"), path, "least_rows"),
-        kernels={
-            (count(cell.get("num_out"), path, "num_out"), count(cell.get("num_in"), path, "num_in")): _points(
-                cell, "rows", path
-            )
-            for cell in objects(found.get("kernels"), path, "kernels")
-        },
+        kernels={_shape(cell, path): _points(cell, "rows", path) for cell in kernels},
         passes=curves("passes", "nodes"),
         drafts=curves("drafts", "depths"),
         thin=_linears(found.get("thin"), path),
         thin_head=_linears(found.get("thin_head"), path),
+        samples={_shape(cell, path): _samples(cell, path) for cell in kernels if "samples" in cell},
+        environment=an_object(found.get("environment", {}), path, "environment"),
     )
     if not machine.passes or not machine.drafts:
         raise DataError("passes or drafts are empty; measure again", path)
@@ -199,6 +206,22 @@ def _points(cell: Mapping[str, Any], xs: str, path: Path) -> Points:
     if any(after <= before for (before, _), (after, _) in zip(points, points[1:], strict=False)):
         raise DataError(f"{xs} do not rise; the file is damaged", path)
     return points
+
+
+def _shape(cell: Mapping[str, Any], path: Path) -> Shape:
+    return count(cell.get("num_out"), path, "num_out"), count(cell.get("num_in"), path, "num_in")
+
+
+def _samples(cell: Mapping[str, Any], path: Path) -> list[list[float]]:
+    """As many as there are row counts; ``_points`` has looked at those."""
+    rows, samples = cell["rows"], cell["samples"]
+    if (
+        not isinstance(samples, list)
+        or len(samples) != len(rows)
+        or not all(isinstance(s, list) and s for s in samples)
+    ):
+        raise DataError("samples are no lists, one for every row count; the file is damaged", path)
+    return [[number(second, path, "samples") for second in of_rows] for of_rows in samples]
 
 
 def _linears(values: Any, path: Path) -> tuple[Linear, ...]:

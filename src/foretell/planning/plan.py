@@ -11,7 +11,7 @@ from foretell.planning.hardware import CACHE_BYTES, WEIGHT_BYTES
 from foretell.planning.roofline import Roofline, Work
 
 MAX_BATCH = 4096
-"""As far as a break-even batch is looked for, unless the costs are known for less."""
+"""As far as a break-even batch is looked for, unless less fits or the costs are known for less."""
 _BISECTIONS = 40
 
 
@@ -75,6 +75,8 @@ class Memory:
 class Plan:
     """``best_depth``: with the most tokens/s, None without an acceptance. ``break_even_batch``: the smallest at which
     that is 0, looked for up to ``searched_batch``; None where there is none, or no acceptance.
+
+    ``searched_batch``: no more rows than fit; where not even the weights do, as many as if they did.
     """
 
     batch: int
@@ -108,8 +110,10 @@ def make_plan(
     shapes = [(0, 0), (max_depth, num_nodes)] if num_nodes else [(d, d) for d in range(max_depth + 1)]
     depths = [_depth_plan(roofline, costs, batch, d, n, acceptance, draft_cost) for d, n in shapes]
     best = max(depths, key=lambda plan: plan.tokens_per_s or 0.0).depth if acceptance else None
-    found = _break_even_batch(costs, shapes, acceptance, max_batch) if acceptance else None
-    return Plan(batch, roofline.context, depths, _memory(roofline, batch, max_depth), best, found, max_batch)
+    memory = _memory(roofline, batch, max_depth)
+    searched = min(max_batch, memory.max_batch) if memory.max_batch else max_batch
+    found = _break_even_batch(costs, shapes, acceptance, searched) if acceptance else None
+    return Plan(batch, roofline.context, depths, memory, best, found, searched)
 
 
 def step_parts(costs: Costs, batch: int, depth: int, num_nodes: int, num_tokens: float) -> tuple[float, float]:

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 from foretell.reporting.node import Node, clean
-from foretell.reporting.results import Bench, Compare, Difference, StepCost, System
+from foretell.reporting.proof_results import Difference, Where
+from foretell.reporting.results import Bench, Compare, StepCost, System
 from foretell.reporting.runs import read_depth, read_run
 
-_ENVIRONMENT = ("date", "cpu", "gpu", "cores", "threads", "dtype", "torch", "transformers", "foretell")
+_ENVIRONMENT = ("date", "cpu", "gpu", "cores", "threads", "dtype", "torch", "transformers", "foretell", "commit")
 
 
 def read_bench(node: Node, name: str) -> Bench:
     """A bench file; runs that do not say what they measured are left out, with a line in the node's ``problems``."""
-    where, costs = node.node("environment"), node.node("step_costs")
+    where, costs = read_where(node), node.node("step_costs")
     batches = {batch: part for part in node.nodes("batches") if (batch := part.count("batch")) is not None}
     return Bench(
         name=name,
-        environment={key: value for key in _ENVIRONMENT if (value := _fact(where, key)) is not None},
-        command=where.text("command"),
-        load_note=where.node("load").text("note"),
+        environment=where.environment,
+        command=where.command,
+        load_note=where.load_note,
         runs=[run for part in node.nodes("runs") if (run := read_run(part)) is not None],
         passes=_costs(costs, "pass"),
         drafts=_costs(costs, "draft"),
         differences=read_differences(node, "differences"),
         unlike={batch: _counts(part.node("num_texts_unlike_depth_0")) for batch, part in batches.items()},
         notes=[f"batch {batch}: {note}" for batch, part in batches.items() for note in part.texts("notes")],
+        warnings=node.texts("warnings"),
         incomplete=bool(node.flag("incomplete")),
     )
 
@@ -51,6 +53,16 @@ def read_compare(node: Node, name: str) -> Compare:
     return Compare(read_bench(node, name), systems)
 
 
+def read_where(node: Node) -> Where:
+    """A file's ``environment``; empty where it has none."""
+    where = node.node("environment")
+    return Where(
+        environment={key: value for key in _ENVIRONMENT if (value := _fact(where, key)) is not None},
+        command=where.text("command"),
+        load_note=where.node("load").text("note"),
+    )
+
+
 def read_differences(node: Node, name: str) -> list[Difference]:
     """Texts that parted from the ones they should equal."""
     found = []
@@ -60,7 +72,7 @@ def read_differences(node: Node, name: str) -> list[Difference]:
                 verdict=part.text("verdict") or "not judged",
                 prompt=part.count("prompt"),
                 domain=part.text("domain"),
-                depth="-" if (depth := read_depth(part)) is None else str(depth),
+                depth=_setting(part),
                 position=part.count("position"),
                 expected_text=part.text("expected_text") or "",
                 got_text=part.text("got_text") or "",
@@ -68,9 +80,15 @@ def read_differences(node: Node, name: str) -> list[Difference]:
                 limit=part.number("limit"),
                 batch=part.count("batch") or 0,
                 system=part.text("name"),
+                cause=part.text("cause") or None,
             )
         )
     return found
+
+
+def _setting(part: Node) -> str:
+    depth, num_nodes = read_depth(part), part.count("num_nodes")
+    return "-" if depth is None else f"{depth}, tree of {num_nodes}" if num_nodes else str(depth)
 
 
 def _fact(where: Node, key: str) -> str | None:

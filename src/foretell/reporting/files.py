@@ -84,9 +84,11 @@ def _read(file: Path, name: str, results: Results, problems: list[str]) -> None:
         results.compares.append(read_compare(node, name))
     elif has_runs and keys & {"environment", "batches", "step_costs"}:
         results.benches.append(read_bench(node, name))
-    elif "passed" in keys and keys & {"greedy", "sampling"}:
+    elif "passed" in keys and keys & {"greedy", "sampling", "controls", "model_law"}:
         results.verifies.append(read_verify(node, name))
-    elif isinstance(values.get("depths"), list) and "mean_acceptance_length" in keys:
+    elif isinstance(values.get("served"), dict) or (
+        isinstance(values.get("depths"), list) and "mean_acceptance_length" in keys
+    ):
         results.probes.append(read_probe(node, name))
     elif "format_version" in keys and keys & {"heads", "training"}:
         results.adapters.append(read_adapter(node, name))

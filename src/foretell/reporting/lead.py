@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from foretell.reporting.labels import counted, ratio, ratio_spread
+from foretell.reporting.labels import counted, ratio, ratio_spread, shares
 from foretell.reporting.page import Paragraph
-from foretell.reporting.results import Bench, Results, Verify
+from foretell.reporting.proof_results import Served, Verify
+from foretell.reporting.results import Bench, Results
 from foretell.reporting.runs import ALL, Run
 
 _MOST_NAMED = 10
@@ -16,7 +17,8 @@ Naming = Callable[[Run], str]
 
 def lead(results: Results) -> list[Paragraph]:
     """One paragraph a result, and one for what loses; file names in front where there are several files."""
-    many = len(results.benches) + len(results.compares) + len(results.verifies) > 1
+    served = {probe.name: probe.served for probe in results.probes if probe.served}
+    many = len(results.benches) + len(results.compares) + len(results.verifies) + len(served) > 1
     found: list[Paragraph] = []
     for bench in results.benches:
         found += _speed(bench, bench.runs, lambda run: run.label, many)
@@ -24,7 +26,26 @@ def lead(results: Results) -> list[Paragraph]:
         found += _speed(compare.bench, compare.bench.runs, compare.label_of, many)
     for verify in results.verifies:
         found.append(Paragraph(f"{f'{verify.name}: ' * many}{verdict(verify)}", warns=verify.passed is not True))
+    for name, figures in served.items():
+        found.append(Paragraph(f"{f'{name}: ' * many}{agreement(figures)}", warns=disagrees(figures) is not None))
     return found
+
+
+def agreement(served: Served) -> str:
+    """``Served acceptance by depth 0.45 0.23, predicted 0.46 0.24: no stage disagrees.``"""
+    first, undecided = disagrees(served), [stage.name for stage in served.stages if stage.agrees is None]
+    decided = any(stage.agrees is not None for stage in served.stages)
+    text = f"Served acceptance by depth {shares(served.served)}, predicted {shares(served.predicted)}: "
+    if first:
+        text += f"the first stage that disagrees is {first}."
+    else:
+        text += "no stage disagrees." if decided else "no stage was decided."
+    return text + (f" Undecided: {', '.join(undecided)}." if undecided else "")
+
+
+def disagrees(served: Served) -> str | None:
+    """The first stage that disagrees, by the stages themselves where the file does not name it."""
+    return served.first_disagreement or next((s.name for s in served.stages if s.agrees is False), None)
 
 
 def verdict(verify: Verify) -> str:
@@ -37,6 +58,12 @@ def verdict(verify: Verify) -> str:
     if verify.batch_texts is not None:
         num_equal = max(0, verify.batch_texts - len(verify.batch_differences))
         parts.append(f"{num_equal:,} of {verify.batch_texts:,} texts in a batch equal their single runs")
+    if verify.controls:
+        num_passed = sum(control.passed is True for control in verify.controls)
+        parts.append(f"{num_passed} of {len(verify.controls)} controls as expected")
+    if verify.model_laws:
+        num_passed = sum(law.passed is True for law in verify.model_laws)
+        parts.append(f"{num_passed} of {len(verify.model_laws)} sampling laws of the model as expected")
     if verify.laws:
         num_passed = sum(law.passed is True for law in verify.laws)
         parts.append(f"{num_passed} of {len(verify.laws)} sampling laws as expected")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from foretell.reporting.bench_files import read_differences
+from foretell.reporting.bench_files import read_differences, read_where
 from foretell.reporting.node import Node, clean
-from foretell.reporting.results import Adapter, DepthQuality, Law, Probe, Verify
+from foretell.reporting.proof_results import Control, DepthQuality, Law, ModelLaw, Probe, Served, Stage, Verify
+from foretell.reporting.results import Adapter
+from foretell.reporting.runs import MAX_DEPTHS, read_depth
 
 _FACTS = {
     "num_steps": "steps",
@@ -15,7 +17,7 @@ _FACTS = {
 
 
 def read_verify(node: Node, name: str) -> Verify:
-    """A verify file: greedy equality, the sampling law, or both."""
+    """A verify file: greedy equality, controls, the sampling law of a model or of the built-in one, as far as given."""
     greedy, batch = node.node("greedy"), node.node("greedy").node("batch")
     depths = greedy.values.get("depths")
     return Verify(
@@ -36,12 +38,22 @@ def read_verify(node: Node, name: str) -> Verify:
         batch_texts=batch.count("num_texts"),
         batch_differences=read_differences(batch, "differences"),
         laws=[_law(part) for part in node.nodes("sampling")],
+        model_laws=[_model_law(part) for part in node.nodes("model_law")],
+        controls=[_control(part) for part in node.nodes("controls")],
+        where=read_where(node),
     )
 
 
 def read_probe(node: Node, name: str) -> Probe:
-    """A probe file."""
-    return Probe(name, node.count("num_records"), _depths(node), node.number("mean_acceptance_length"))
+    """A probe file, made with --data, --served or both."""
+    return Probe(
+        name=name,
+        num_records=node.count("num_records"),
+        depths=_depths(node),
+        mean_acceptance_length=node.number("mean_acceptance_length"),
+        served=_served(served) if (served := node.node("served")).values else None,
+        where=read_where(node),
+    )
 
 
 def read_adapter(node: Node, name: str) -> Adapter:
@@ -69,10 +81,56 @@ def _law(part: Node) -> Law:
         passed=part.flag("passed"),
         settings=clean(" ".join(f"{key}={value:g}" for key, value in values.items() if value is not None)),
         depth=part.count("depth"),
+        num_nodes=part.count("num_nodes") or 0,
         num_samples=part.count("num_samples"),
         total_variation=part.number("total_variation"),
         limit=part.number("limit"),
         acceptance_rate=part.number("acceptance_rate", at_most=1.0),
+    )
+
+
+def _model_law(part: Node) -> ModelLaw:
+    return ModelLaw(
+        passed=part.flag("passed"),
+        depth=read_depth(part),
+        num_nodes=part.count("num_nodes") or 0,
+        num_samples=part.count("num_samples"),
+        distance=part.number("distance", at_most=1.0),
+        limit=part.number("limit"),
+        num_outside=part.count("num_outside"),
+        acceptance_rate=part.number("acceptance_rate", at_most=1.0),
+    )
+
+
+def _control(part: Node) -> Control:
+    return Control(
+        passed=part.flag("passed"),
+        kind=part.text("kind") or "unnamed",
+        acceptance=part.number("acceptance", at_most=1.0),
+        expected=part.number("expected", at_most=1.0),
+        num_texts=part.count("num_texts"),
+        differences=read_differences(part, "differences"),
+    )
+
+
+def _served(node: Node) -> Served:
+    stages = [
+        Stage(
+            name=part.text("name") or "unnamed",
+            acceptance=part.shares("acceptance")[:MAX_DEPTHS],
+            difference=part.number("difference", at_most=1.0),
+            agrees=part.flag("agrees"),
+            note=part.text("note") or "",
+        )
+        for part in node.nodes("stages")
+    ]
+    return Served(
+        predicted=node.shares("predicted")[:MAX_DEPTHS],
+        served=node.shares("served")[:MAX_DEPTHS],
+        num_rounds=node.count("num_rounds"),
+        difference=node.number("difference", at_most=1.0),
+        first_disagreement=node.text("first_disagreement"),
+        stages=stages,
     )
 
 

@@ -12,6 +12,7 @@ from foretell.reporting.results import Results
 from foretell.reporting.section_compare import compared
 from foretell.reporting.section_measured import measured
 from foretell.reporting.section_proof import verified, warnings
+from foretell.reporting.section_served import compared_served
 from foretell.reporting.section_speed import acceptance, speed
 from foretell.reporting.section_steps import costs, times
 from foretell.reporting.section_training import probed, trained
@@ -24,7 +25,7 @@ def build(results: Results, title: str, version: str) -> Page:
     every = [*results.benches, *compares]
     probes = [*results.probes, *(adapter.probe for adapter in results.adapters if adapter.probe)]
     sections = [
-        *measured(every),
+        *measured(every, [*results.verifies, *results.probes]),
         *compared(results.compares),
         *speed(results.benches),
         *acceptance(results.benches),
@@ -32,6 +33,7 @@ def build(results: Results, title: str, version: str) -> Page:
         *times(results.benches),
         *verified(results.verifies),
         *probed(probes),
+        *compared_served(results.probes),
         *trained(results.adapters, results.logs),
         *warnings(every, results),
     ]

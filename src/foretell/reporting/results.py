@@ -1,28 +1,12 @@
-"""What each kind of result file holds, as plain records: bench and compare, verify, probe, training."""
+"""What each kind of result file holds, as plain records: bench and compare, training, and all together."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from foretell.reporting.node import Spread
+from foretell.reporting.proof_results import Difference, Probe, Verify
 from foretell.reporting.runs import Depth, Run
-
-
-@dataclass(frozen=True)
-class Difference:
-    """A text that parted from plain decoding's; ``batch`` is 0 where unknown, ``system`` is set in compare files."""
-
-    verdict: str
-    prompt: int | None
-    domain: str | None
-    depth: str
-    position: int | None
-    expected_text: str
-    got_text: str
-    gap: float | None
-    limit: float | None
-    batch: int
-    system: str | None = None
 
 
 @dataclass(frozen=True)
@@ -39,7 +23,10 @@ class StepCost:
 
 @dataclass(frozen=True)
 class Bench:
-    """A bench file. ``others``: for each batch size, texts of a system that are not depth 0's."""
+    """A bench file. ``unlike``: for each batch size, texts of a system that are not depth 0's.
+
+    ``warnings``: what the command that wrote the file said against its own figures.
+    """
 
     name: str
     environment: dict[str, str]
@@ -51,6 +38,7 @@ class Bench:
     differences: list[Difference]
     unlike: dict[int, dict[str, int]]
     notes: list[str]
+    warnings: list[str]
     incomplete: bool = False
 
 
@@ -88,61 +76,6 @@ class Compare:
             return run.label if run.is_plain or run.name is None else run.name
         several = len({other.label for other in self.bench.runs if other.name == run.name}) > 1
         return f"{system.label}, {run.label}" if several else system.label
-
-
-@dataclass(frozen=True)
-class Law:
-    """One setting of the sampling check."""
-
-    passed: bool | None
-    settings: str
-    depth: int | None
-    num_samples: int | None
-    total_variation: float | None
-    limit: float | None
-    acceptance_rate: float | None
-
-
-@dataclass(frozen=True)
-class Verify:
-    """A verify file; ``batch``: rows, texts and accepted tokens of the second comparison."""
-
-    name: str
-    passed: bool | None
-    has_greedy: bool
-    depths: list[str]
-    num_nodes: int
-    exact: bool
-    num_prompts: int | None
-    num_texts: int | None
-    num_tokens: int | None
-    num_accepted_tokens: int | None
-    differences: list[Difference]
-    batch_rows: int | None
-    batch_texts: int | None
-    batch_differences: list[Difference]
-    laws: list[Law]
-
-
-@dataclass(frozen=True)
-class DepthQuality:
-    """One depth of a probe: shares of positions, None where there were none."""
-
-    depth: int
-    num_positions: int | None
-    agreement: float | None
-    overlap: float | None
-    chained: float | None
-
-
-@dataclass(frozen=True)
-class Probe:
-    """A probe file, or what an adapter says of its held-out data."""
-
-    name: str
-    num_records: int | None
-    depths: list[DepthQuality]
-    mean_acceptance_length: float | None
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,8 @@ class Run:
     """Figures that are None, or an empty tuple or dict, were not measured. ``name``: of a system in a compare file.
 
     ``acceptance_by_depth``: unconditional, accepted up to depth k over rounds that drafted so deep.
+    ``tokens_per_pass``: output tokens over all passes of the trunk; ``mean_acceptance_length`` leaves out those without
+    a draft. ``share_drafted``: of passes in which anything was drafted.
     """
 
     system: str
@@ -47,6 +49,8 @@ class Run:
     token_ms_median: float | None
     token_ms_p95: float | None
     draft_overhead: float | None
+    tokens_per_pass: float | None
+    share_drafted: float | None
 
     @property
     def is_ours(self) -> bool:
@@ -67,6 +71,11 @@ class Run:
     def is_chain(self) -> bool:
         """True for drafts of a fixed depth without branches."""
         return self.drafts and self.depth != "auto" and not self.num_nodes
+
+    @property
+    def tokens_a_pass(self) -> float | None:
+        """``tokens_per_pass``, or of a file without it the mean acceptance length."""
+        return self.mean_acceptance_length if self.tokens_per_pass is None else self.tokens_per_pass
 
     @property
     def label(self) -> str:
@@ -118,6 +127,8 @@ def read_run(node: Node) -> Run | None:
         token_ms_median=node.node("token_ms").number("median"),
         token_ms_p95=node.node("token_ms").number("p95"),
         draft_overhead=node.number("draft_overhead"),
+        tokens_per_pass=node.number("tokens_per_pass"),
+        share_drafted=node.number("share_drafted", at_most=1.0),
     )
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from foretell.reporting.page import ABSENT, Block, Code, Paragraph, Section, Table
+from foretell.reporting.proof_results import Probe, Verify, Where
 from foretell.reporting.results import Bench
 
 _ROWS = {
@@ -17,6 +18,7 @@ _ROWS = {
     "torch": "torch",
     "transformers": "transformers",
     "foretell": "foretell",
+    "commit": "commit",
 }
 _MODES = {
     "decode": "decode (from a prompt's first token to its last, prompt left out)",
@@ -24,26 +26,34 @@ _MODES = {
 }
 
 
-def measured(benches: Sequence[Bench]) -> list[Section]:
-    """Environment of each bench and compare file, a column a file."""
-    if not benches:
+def measured(benches: Sequence[Bench], proofs: Sequence[Verify | Probe] = ()) -> list[Section]:
+    """Environment of each file, a column a file; verify and probe files that do not say theirs have none."""
+    names = [bench.name for bench in benches]
+    wheres = [Where(bench.environment, bench.command, bench.load_note) for bench in benches]
+    others = [proof for proof in proofs if proof.where.environment or proof.where.command]
+    names += [proof.name for proof in others]
+    wheres += [proof.where for proof in others]
+    if not names:
         return []
-    rows = [[words, *(bench.environment.get(key, ABSENT) for bench in benches)] for key, words in _ROWS.items()]
-    rows.append(["drafter", *(_list(run.drafter for run in bench.runs) for bench in benches)])
-    rows.append(["batch sizes", *(_list(str(run.batch) for run in bench.runs) for bench in benches)])
-    rows.append(["prompts", *(_list(_prompts(bench, batch) for batch in _batches(bench)) for bench in benches)])
-    rows.append(["timed", *(_list(_MODES.get(run.mode or "", run.mode) for run in bench.runs) for bench in benches)])
+    empty = [ABSENT] * len(others)
+    rows = [[words, *(where.environment.get(key, ABSENT) for where in wheres)] for key, words in _ROWS.items()]
+    rows.append(["drafter", *(_list(run.drafter for run in bench.runs) for bench in benches), *empty])
+    rows.append(["batch sizes", *(_list(str(run.batch) for run in bench.runs) for bench in benches), *empty])
+    rows.append(["prompts", *(_list(_prompts(bench, batch) for batch in _batches(bench)) for bench in benches), *empty])
+    modes = (_list(_MODES.get(run.mode or "", run.mode) for run in bench.runs) for bench in benches)
+    rows.append(["timed", *modes, *empty])
     rows = [row for row in rows if any(cell != ABSENT for cell in row[1:])]
     blocks: list[Block] = []
+    for name, where in zip(names, wheres, strict=True):
+        if where.load_note:
+            blocks.append(Paragraph(f"{name}: {where.load_note}.", warns=True))
     for bench in benches:
-        if bench.load_note:
-            blocks.append(Paragraph(f"{bench.name}: {bench.load_note}.", warns=True))
         if bench.incomplete:
             blocks.append(Paragraph(f"{bench.name}: interrupted, so batch sizes are missing.", warns=True))
-    blocks.append(Table("Where and how it was measured", ["", *(bench.name for bench in benches)], rows))
-    for bench in benches:
-        if bench.command:
-            blocks += [Paragraph(f"{bench.name} was made with"), Code(bench.command)]
+    blocks.append(Table("Where and how it was measured", ["", *names], rows))
+    for name, where in zip(names, wheres, strict=True):
+        if where.command:
+            blocks += [Paragraph(f"{name} was made with"), Code(where.command)]
     return [Section("What was measured", blocks)]
 
 
@@ -56,6 +66,5 @@ def _prompts(bench: Bench, batch: int) -> str | None:
     return f"{max(numbers)} at batch {batch}" if numbers else None
 
 
-def _list(values: object) -> str:
-    assert hasattr(values, "__iter__")
+def _list(values: Iterable[str | None]) -> str:
     return ", ".join(dict.fromkeys(value for value in values if value)) or ABSENT

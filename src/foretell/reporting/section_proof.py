@@ -7,32 +7,23 @@ from collections.abc import Sequence
 
 from foretell.reporting.labels import number
 from foretell.reporting.lead import verdict
+from foretell.reporting.listed import MOST_LISTED, listed
 from foretell.reporting.page import ABSENT, Block, Paragraph, Section, Table
-from foretell.reporting.results import Bench, Difference, Results, Verify
-
-MOST_LISTED = 25
-"""Near ties that are listed one by one; what is no near tie always is."""
-_NEAR_TIE = "near tie"
+from foretell.reporting.proof_results import Verify
+from foretell.reporting.results import Bench, Results
+from foretell.reporting.section_checks import controls, laws, model_laws, reasons
 
 
 def verified(verifies: Sequence[Verify]) -> list[Section]:
-    """Verdict, what was compared, differences, and the sampling law, a file after another."""
+    """Verdict, what was compared, differences, controls and sampling laws, a file after another."""
     blocks: list[Block] = []
     for verify in verifies:
         blocks.append(Paragraph(f"{verify.name}: {verdict(verify)}", warns=verify.passed is not True))
         if verify.has_greedy:
             blocks.append(Paragraph(_compared(verify)))
-        blocks += _listed(verify.name, [*verify.differences, *verify.batch_differences])
-        if verify.laws:
-            rows = [
-                [law.settings or ABSENT, ABSENT if law.depth is None else str(law.depth), number(law.num_samples, 0)]
-                + [number(law.total_variation, 4), number(law.limit, 4), number(law.acceptance_rate)]
-                + [{True: "ok", False: "BUG", None: ABSENT}[law.passed]]
-                for law in verify.laws
-            ]
-            columns = ["settings", "depth", "samples", "total variation", "limit", "acceptance", "verdict"]
-            note = "Total variation: half the sum of differences between counted and expected shares."
-            blocks.append(Table(f"Sampling law: {verify.name}", columns, rows, 2, [note]))
+        blocks += [Paragraph(f"{verify.name}: {reason}", warns=True) for reason in reasons(verify)]
+        blocks += listed(verify.name, [*verify.differences, *verify.batch_differences])
+        blocks += [*controls(verify), *model_laws(verify), *laws(verify)]
     return [Section("Is the text unchanged?", blocks)] if blocks else []
 
 
@@ -53,7 +44,7 @@ def warnings(benches: Sequence[Bench], results: Results) -> list[Section]:
         )
         blocks.append(Table("Texts that parted", ["file", "batch", "depth", "verdict", "texts"], rows, 3, [note]))
     for bench in benches:
-        blocks += _listed(bench.name, bench.differences)
+        blocks += listed(bench.name, bench.differences)
     rows = [
         [bench.name, str(batch), system, str(count)]
         for bench in benches
@@ -65,6 +56,7 @@ def warnings(benches: Sequence[Bench], results: Results) -> list[Section]:
         note = "Other systems run other kernels, so near ties may fall otherwise: no proof of a fault in either."
         columns = ["file", "batch", "system", "texts unlike depth 0's"]
         blocks.append(Table("Texts of other systems", columns, rows, 3, [note]))
+    blocks += [Paragraph(f"{bench.name}: {text}", warns=True) for bench in benches for text in bench.warnings]
     blocks += [Paragraph(f"{bench.name}: {note}") for bench in benches for note in bench.notes]
     for name, problems in results.problems.items():
         blocks += [Paragraph(f"{name}: {problem}.", warns=True) for problem in problems[:MOST_LISTED]]
@@ -84,26 +76,3 @@ def _compared(verify: Verify) -> str:
     rows = f" In batches of {verify.batch_rows}: {number(verify.batch_texts, 0)} texts."
     text += rows if verify.batch_rows is not None else ""
     return text + " Without an accepted token this would prove little." * (verify.num_accepted_tokens == 0)
-
-
-def _listed(name: str, differences: Sequence[Difference]) -> list[Block]:
-    """BUGs first, then near ties as far as there is room."""
-    if not differences:
-        return []
-    ordered = sorted(differences, key=lambda d: d.verdict == _NEAR_TIE)
-    num_bugs = sum(d.verdict != _NEAR_TIE for d in ordered)
-    shown = ordered[: max(num_bugs, MOST_LISTED)]
-    rows = [
-        [d.verdict, ABSENT if d.prompt is None else str(d.prompt), d.domain or ABSENT, str(d.batch or ABSENT), d.depth]
-        + [ABSENT if d.position is None else str(d.position), repr(d.expected_text), repr(d.got_text)]
-        + [ABSENT if d.gap is None else f"{d.gap:.2g}", ABSENT if d.limit is None else f"{d.limit:.2g}"]
-        for d in shown
-    ]
-    columns = ["verdict", "prompt", "domain", "batch", "depth", "token", "expected", "got", "top-2 gap", "limit"]
-    if any(d.system for d in shown):
-        columns.append("system")
-        rows = [[*row, d.system or ABSENT] for row, d in zip(rows, shown, strict=True)]
-    notes = ["Token: place in the output, from 0. Gap: best minus second-best logit of the trunk there."]
-    if len(shown) < len(ordered):
-        notes.append(f"{len(ordered) - len(shown)} more near ties are in the file.")
-    return [Table(f"Differences: {name}", columns, rows, 1, notes)]

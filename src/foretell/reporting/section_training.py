@@ -8,7 +8,8 @@ from foretell.reporting.figure_curves import learning, log_steps
 from foretell.reporting.figure_shares import by_depth
 from foretell.reporting.labels import number
 from foretell.reporting.page import ABSENT, Block, Section, Table, slug
-from foretell.reporting.results import Adapter, Probe, TrainingLog
+from foretell.reporting.proof_results import Probe
+from foretell.reporting.results import Adapter, TrainingLog
 
 
 def probed(probes: Sequence[Probe]) -> list[Section]:
