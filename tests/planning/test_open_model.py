@@ -159,12 +159,18 @@ def test_a_wrong_config_is_one_line(tmp_path: Path, config: str, problem: str) -
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "name", ["llama-3-8", "", "no/such", "x" * 5000, str(ROOT / "adapters/smollm2-135m-instruct"), "a\0b"]
-)
+@pytest.mark.parametrize("name", ["llama-3-8", "", "no/such", "x" * 5000, str(ROOT / "docs"), "a\0b"])
 def test_a_wrong_name_is_one_line(name: str) -> None:
     with pytest.raises(CheckpointError, match=r"presets|cannot be read") as caught:
         open_model(name)
     assert "\n" not in str(caught.value)
     if name == "llama-3-8":
         assert 'did you mean "llama-3-8b"?' in str(caught.value)
+
+
+def test_the_demo_and_an_adapter(tmp_path: Path) -> None:
+    """The name that every command knows, and heads in place of a trunk."""
+    assert open_model("demo").name == open_model("smollm2-135m").name
+    (tmp_path / "mtp_config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match="an adapter, heads alone; give the trunk"):
+        open_model(str(tmp_path))

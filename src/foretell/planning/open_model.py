@@ -33,12 +33,13 @@ _LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.")
 
 
 def open_model(model: str) -> PlanModel:
-    """A preset's name, a model folder (weights or config.json alone), or a config file.
+    """A preset's name ("demo" is SmolLM2-135M's), a model folder (weights or config.json alone), or a config file.
 
     Raises CheckpointError where there is no such thing, UnsupportedModel where transformers or this planner lacks it.
     """
-    if model.lower() in PRESETS:
-        return _planned(model.lower(), _config(PRESETS[model.lower()]), None)
+    name = "smollm2-135m" if model == "demo" else model.lower()
+    if name in PRESETS:
+        return _planned(name, _config(PRESETS[name]), None)
     path = Path(model).expanduser()
     try:
         is_folder, is_file = path.is_dir(), path.is_file()
@@ -52,6 +53,8 @@ def open_model(model: str) -> PlanModel:
         return _planned(
             path.stem if path.stem != "config" else path.resolve().parent.name, _config(read_json(path), path)
         )
+    if is_folder and (path / "mtp_config.json").is_file():
+        raise CheckpointError(f"{model}: an adapter, heads alone; give the trunk, and this folder as --heads")
     meant = difflib.get_close_matches(model.lower(), PRESETS, n=1)
     hint = f'; did you mean "{meant[0]}"?' if meant else ""
     raise CheckpointError(
