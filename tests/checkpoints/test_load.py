@@ -181,7 +181,8 @@ def test_claimed_native_heads_give_one_line(tmp_path: Path) -> None:
     with pytest.warns(CheckpointWarning) as caught:
         assert load(folder).heads is None
     assert [str(warning.message) for warning in caught] == [
-        "m: config claims 1 native MTP layer; its mimo_v2 heads cannot be run: its attention has sinks; "
+        "m: config claims 1 native MTP layer; its mimo_v2 heads cannot be run: they join a sliding "
+        "layer's attention to a dense MLP, as no layer of the trunk does; "
         "decoding is plain unless you give heads"
     ]
     with warnings.catch_warnings():
