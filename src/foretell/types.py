@@ -7,6 +7,7 @@ V vocabulary (or draft vocabulary) · K draft depth.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -126,6 +127,14 @@ class AcceptanceStats:
             self.drafted_per_position[k] += 1
             self.reached_per_position[k] += k <= num_accepted
             self.accepted_per_position[k] += k < num_accepted
+
+    @classmethod
+    def total(cls, parts: Iterable[AcceptanceStats]) -> AcceptanceStats:
+        """The sum of several rows' counts."""
+        found = cls()
+        for part in parts:
+            found.add(part)
+        return found
 
     def add(self, other: AcceptanceStats) -> None:
         """Sum another row's counts into this one."""

@@ -8,7 +8,6 @@ import pytest
 import torch
 
 from foretell.analysis.measured_texts import reasons_against
-from foretell.analysis.texts import BenchPrompt
 from foretell.evaluation.nll import mean_nll
 from foretell.models.trunk import Trunk
 from tests.fixtures import byte_tokenizer, script_trunk, tiny_llama
@@ -26,11 +25,11 @@ def test_mean_nll_by_hand() -> None:
 def test_random_prompts_and_repeated_outputs() -> None:
     trunk = Trunk(tiny_llama(), byte_tokenizer(), name="tiny")
     draw = torch.Generator().manual_seed(0)
-    prompts = [BenchPrompt("x", torch.randint(0, 256, (40,), generator=draw).tolist()) for _ in range(4)]
-    nll = mean_nll(trunk, [p.token_ids for p in prompts])
+    prompts = [torch.randint(0, 256, (40,), generator=draw).tolist() for _ in range(4)]
+    nll = mean_nll(trunk, prompts)
     assert nll is not None and nll > math.log(trunk.vocab_size)
     found = reasons_against(trunk, prompts, [[1, 2] * 20] * 4)
     assert len(found) == 2 and "repeat themselves" in found[1]
     knows = script_trunk("abcdefghijklmnopa", max_positions=64)
     ids = byte_tokenizer()("abcde", add_special_tokens=False).input_ids
-    assert reasons_against(knows, [BenchPrompt("x", ids)], [list(range(20))]) == []
+    assert reasons_against(knows, [ids], [list(range(20))]) == []

@@ -89,16 +89,13 @@ class EngineBatch:
             setting.num_nodes,
             "" if group.domain == MIXED else group.domain,
         )
-        stats = AcceptanceStats()
-        for completion in done:
-            stats.add(completion.stats)
         return GroupSample(
             [completion.token_ids for completion in done],
             max(ends),
             own_seconds(ends, engine.max_batch),
             times_since(engine.decode_times, before),
             times_since(engine.prefill_times, read_before).total_s,
-            stats,
+            AcceptanceStats.total(completion.stats for completion in done),
             engine.drafter_num_bytes,
             sum(completion.num_rounds for completion in done),
         )

@@ -12,6 +12,7 @@ from foretell.errors import UsageError
 from foretell.models.heads import Heads
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
+from foretell.reporting.files import short_names
 
 PLAIN = "plain"
 """Name of depth 0, which every comparison has."""
@@ -98,21 +99,12 @@ def _num_parameters(module: Heads | MTPModel) -> int:
 
 def _with_own_names(contenders: list[Contender]) -> list[Contender]:
     """Those that share a name get so much of their folder's behind it that no two are alike."""
-    names = [contender.name for contender in contenders]
-    found = []
-    for contender in contenders:
-        if names.count(contender.name) > 1:
-            others = [c.source for c in contenders if c.name == contender.name and c is not contender]
-            folder = _shortest_end(contender.source, others)
-            contender = replace(contender, name=f"{contender.name}:{folder}", label=f"{contender.label} ({folder})")
-        found.append(contender)
+    found = list(contenders)
+    for name in dict.fromkeys(contender.name for contender in contenders):
+        alike = [index for index, contender in enumerate(contenders) if contender.name == name]
+        folders = short_names([Path(contenders[index].source) for index in alike])
+        if len(alike) > 1:
+            for index, folder in zip(alike, folders, strict=True):
+                contender = contenders[index]
+                found[index] = replace(contender, name=f"{name}:{folder}", label=f"{contender.label} ({folder})")
     return found
-
-
-def _shortest_end(path: str, others: Sequence[str]) -> str:
-    """The last parts of ``path``, as many as none of ``others`` ends in."""
-    parts = Path(path).parts
-    for length in range(1, len(parts)):
-        if all(Path(other).parts[-length:] != parts[-length:] for other in others):
-            return "/".join(parts[-length:])
-    return path

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import torch
@@ -24,7 +24,7 @@ from foretell.decoding.rules import LogitRules
 from foretell.decoding.sampling import filtered_probs
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
-from foretell.types import Completion, Depth
+from foretell.types import AcceptanceStats, Completion, Depth
 
 _FALSE_ALARMS = 1e-4
 """Share of sound samplers that the limit calls broken, for each setting."""
@@ -46,7 +46,6 @@ class ModelLaw:
     limit: float
     num_outside: int
     acceptance_rate: float | None
-    values: list[float] = field(repr=False)
 
     @property
     def passed(self) -> bool:
@@ -54,8 +53,8 @@ class ModelLaw:
         return self.distance < self.limit and self.num_outside <= max(1, _OUTSIDE * self.num_samples)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON, without the single U's."""
-        return {"passed": self.passed} | {name: value for name, value in asdict(self).items() if name != "values"}
+        """Plain values for JSON."""
+        return {"passed": self.passed, **asdict(self)}
 
 
 def check_model_law(
@@ -144,8 +143,6 @@ def _measure(
         uniforms_N = torch.rand(len(output) - 1, generator=generator, dtype=torch.float64)
         values += transformed(law_NV, output[1:], uniforms_N).tolist()
         num_outside += int((law_NV.gather(1, torch.tensor(output[1:]).unsqueeze(1)) == 0).sum())
-    drafted = sum(completion.stats.num_draft_tokens for completion in done)
-    accepted = sum(completion.stats.num_accepted_tokens for completion in done)
     return ModelLaw(
         depth,
         num_nodes,
@@ -153,6 +150,5 @@ def _measure(
         kolmogorov_distance(values) if values else 1.0,
         distance_limit(max(1, len(values))),
         num_outside,
-        accepted / drafted if drafted else None,
-        values,
+        AcceptanceStats.total(completion.stats for completion in done).acceptance_rate,
     )

@@ -84,22 +84,19 @@ def answers(model: MTPModel, prompts: Sequence[BenchPrompt], max_tokens: int, ba
 
 def serve(model: MTPModel, prompts: Sequence[BenchPrompt], max_tokens: int, depth: int) -> list[float]:
     """Acceptance by depth as Foretell's own engine counts it."""
-    engine, stats = Engine(model, max_batch=8), AcceptanceStats()
     params = SamplingParams(max_tokens=max_tokens)
-    for completion in engine.generate([prompt.token_ids for prompt in prompts], params, depth):
-        stats.add(completion.stats)
-    return stats.acceptance_by_depth
+    done = Engine(model, max_batch=8).generate([prompt.token_ids for prompt in prompts], params, depth)
+    return AcceptanceStats.total(completion.stats for completion in done).acceptance_by_depth
 
 
 def predict(
     heads: Heads, prompts: Sequence[BenchPrompt], texts: Sequence[list[int]], max_tokens: int, depth: int
 ) -> AcceptanceStats:
     """Counts of all rounds that decode ``texts``, without decoding them (see `rounds`)."""
-    stats = AcceptanceStats()
-    for prompt, text in zip(prompts, texts, strict=True):
-        right_KT = right_guesses(heads, prompt.token_ids + text, depth)
-        stats.add(walk(right_KT, len(prompt.token_ids), max_tokens))
-    return stats
+    return AcceptanceStats.total(
+        walk(right_guesses(heads, prompt.token_ids + text, depth), len(prompt.token_ids), max_tokens)
+        for prompt, text in zip(prompts, texts, strict=True)
+    )
 
 
 def predict_documents(heads: Heads, documents: Sequence[Document], depth: int) -> list[float]:

@@ -105,9 +105,7 @@ def _summary(
 ) -> RunSummary:
     own = [r for r in records if r.setting == setting]
     plain = [r for r in records if r.is_plain]
-    stats = AcceptanceStats()
-    for record in own:
-        stats.add(record.sample.stats)
+    stats = AcceptanceStats.total(record.sample.stats for record in own)
     step_s, plain_step_s = _mean_step_s(own), _mean_step_s(plain)
     round_cost = step_s / plain_step_s if step_s and plain_step_s else None
     length = stats.mean_acceptance_length

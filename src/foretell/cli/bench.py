@@ -129,7 +129,7 @@ def bench(
                 results().print()
             print_bench(results(), report, where, repeats, costs)
         if reports:
-            against = reasons_against(loaded.trunk, taken, reports[0].plain_texts.values())
+            against = reasons_against(loaded.trunk, [p.token_ids for p in taken], list(reports[0].plain_texts.values()))
             for reason in against:
                 note(f"warning: {reason}")
             against += [where["load"]["note"]] if where["load"]["note"] else []

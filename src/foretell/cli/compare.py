@@ -142,8 +142,7 @@ def compare(
                 results().print()
             print_comparison(results(), comparison, where, repeats)
         if done:
-            plain = done[0].plain_texts()
-            against = reasons_against(loaded.trunk, taken, plain)
+            against = reasons_against(loaded.trunk, [p.token_ids for p in taken], done[0].plain_texts())
             against += [where["load"]["note"]] if where["load"]["note"] else []
             for reason in against:
                 note(f"warning: {reason}")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.analysis.meaning import meaningless, short_text
+from foretell.analysis.meaning import short_text
 from foretell.analysis.meaning import trained_on as reasons_of_training
 from foretell.cli.loading import naming_option
 
@@ -143,10 +143,9 @@ def trained_on(heads: str | None, files: Sequence[Path]) -> list[str]:
 
 
 def _reasons(model: MTPModel, spent: Speculation) -> list[str]:
-    from foretell.evaluation.nll import mean_nll
+    from foretell.analysis.measured_texts import reasons_against
 
-    nll = mean_nll(model.trunk, spent.prompts)
-    return meaningless(spent.prompts, spent.outputs, nll, model.trunk.vocab_size, spent.eos_ignored)
+    return reasons_against(model.trunk, spent.prompts, spent.outputs, spent.eos_ignored)
 
 
 def _shown(bar: Progress, what: str) -> Callable[[int, int], None]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretell.cli.output import note
-from foretell.errors import DataError, ForetellError, UsageError
+from foretell.errors import ForetellError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,26 +111,23 @@ def _template_pairs(
 ) -> list[tuple[list[int], list[int]]]:
     """Each prompt as training would encode what stands before an answer, and as the engine does."""
     from foretell.decoding.engine import Engine
+    from foretell.evaluation.prompt_files import encoded_prompts
     from foretell.training.documents import DocumentReader
-    from foretell.training.jsonl import numbered_prompts
     from foretell.training.sources import Record
 
     reader = DocumentReader(model.tokenizer, model.trunk.vocab_size, supervise="answer")
-    engine = Engine(model)
     pairs = []
-    for file in files:
-        for line, record in numbered_prompts(file)[:num_prompts]:
-            messages = record.get("messages")
-            if messages:
-                values: dict[str, Any] = {"messages": [*messages, {"role": "assistant", "content": "x"}]}
-            else:
-                values = {"prompt": record["prompt"], "completion": "x"}
-            try:
-                document = reader.read(Record(values, str(file), line))
-            except (DataError, ForetellError):
-                continue  # a chat that training does not take, such as one that ends in another role
-            first = document.supervised.index(True) if True in document.supervised else len(document.supervised)
-            pairs.append((document.token_ids[:first], engine.encode(messages or record["prompt"])))
+    for file, line, record, token_ids in encoded_prompts(Engine(model), files, num_prompts):
+        if messages := record.get("messages"):
+            values: dict[str, Any] = {"messages": [*messages, {"role": "assistant", "content": "x"}]}
+        else:
+            values = {"prompt": record["prompt"], "completion": "x"}
+        try:
+            document = reader.read(Record(values, str(file), line))
+        except ForetellError:
+            continue  # a chat that training does not take, such as one that ends in another role
+        first = document.supervised.index(True) if True in document.supervised else len(document.supervised)
+        pairs.append((document.token_ids[:first], token_ids))
     return pairs
 
 

@@ -26,18 +26,11 @@ def load_prompts(model: MTPModel, files: Sequence[Path], num_prompts: int | None
     """
     from foretell.analysis.texts import BenchPrompt
     from foretell.decoding.engine import Engine
-    from foretell.errors import ContextLengthError, DataError, UsageError
-    from foretell.training.jsonl import numbered_prompts
+    from foretell.evaluation.prompt_files import encoded_prompts
 
-    engine = Engine(model)
     prompts = []
-    for file in files:
-        for line, record in numbered_prompts(file)[:num_prompts]:
-            messages = record.get("messages")
-            text = messages[-1]["content"] if messages else record["prompt"]
-            try:
-                token_ids = engine.encode(messages or record["prompt"])
-            except (ContextLengthError, UsageError) as error:
-                raise DataError(str(error), file, line) from error
-            prompts.append(BenchPrompt(str(record.get("domain") or file.stem), token_ids, text))
+    for file, _, record, token_ids in encoded_prompts(Engine(model), files, num_prompts):
+        messages = record.get("messages")
+        text = messages[-1]["content"] if messages else record["prompt"]
+        prompts.append(BenchPrompt(str(record.get("domain") or file.stem), token_ids, text))
     return prompts

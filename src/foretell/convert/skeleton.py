@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +18,22 @@ from foretell.models.support import block_index
 
 def skeleton(folder: Path) -> Any:
     """The causal LM of ``folder`` on the meta device; no code from the checkpoint is run. Raises UnsupportedModel."""
+    return _made(
+        lambda: AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True), str(folder)
+    )
+
+
+def skeleton_of(config: Any, name: str) -> Any:
+    """The same of a config; ``name`` is what an error calls it."""
+    return _made(lambda: config, name)
+
+
+def _made(config: Callable[[], Any], name: str) -> Any:
     try:
         with quiet_transformers(), torch.device("meta"):
-            config = AutoConfig.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-            return AutoModelForCausalLM.from_config(config, trust_remote_code=False)
+            return AutoModelForCausalLM.from_config(config(), trust_remote_code=False)
     except Exception as error:  # as in checkpoints/load: many kinds
-        raise UnsupportedModel(f"{folder}: not a causal LM that transformers knows ({one_line(error)})") from error
+        raise UnsupportedModel(f"{name}: not a causal LM that transformers knows ({one_line(error)})") from error
 
 
 def layer_index(model: Any, block_layer: int) -> int:

@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from foretell.decoding.engine import Engine
-from foretell.errors import ContextLengthError, DataError, UsageError
 from foretell.evaluation.parse import Judged, Language, ParseReport, judge, report
+from foretell.evaluation.prompt_files import encoded_prompts
 from foretell.evaluation.speculation import Speculation
 from foretell.sampling_params import SamplingParams
-from foretell.training.jsonl import numbered_prompts
 from foretell.types import Completion, Depth
 
 
@@ -53,16 +52,10 @@ class Answers:
 
 def read_questions(engine: Engine, files: Sequence[Path], num_prompts: int | None = None) -> list[Question]:
     """The first ``num_prompts`` records of every file. Raises DataError for a prompt that the model cannot take."""
-    found = []
-    for file in files:
-        for line, record in numbered_prompts(file)[:num_prompts]:
-            messages = record.get("messages")
-            try:
-                token_ids = engine.encode(messages or record["prompt"])
-            except (ContextLengthError, UsageError) as error:
-                raise DataError(str(error), file, line) from error
-            found.append(Question(f"{file}:{line}", token_ids, None if messages else record["prompt"]))
-    return found
+    return [
+        Question(f"{file}:{line}", token_ids, None if record.get("messages") else record["prompt"])
+        for file, line, record, token_ids in encoded_prompts(engine, files, num_prompts)
+    ]
 
 
 def answer(

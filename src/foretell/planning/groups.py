@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from foretell.planning.acceptance import tokens_per_pass
 from foretell.planning.plan import Costs, step_parts
 
 _TRIALS = 32
@@ -35,12 +36,7 @@ def group_seconds(
     Every prompt that is read adds ``prompt_s`` to its step, which gives the text's first token.
     """
     known: dict[int, float] = {}
-    depth = len(conditional)
-    expected = 1.0
-    through = 1.0
-    for alpha in conditional:
-        through *= alpha
-        expected += through
+    depth, expected = len(conditional), tokens_per_pass(conditional)
 
     def step_s(rows: int) -> float:
         if rows not in known:

@@ -7,6 +7,7 @@ those of a folder.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from collections import Counter
 from collections.abc import Mapping
@@ -118,7 +119,7 @@ def _planned(name: str, config: Any, folder: Path | None = None) -> PlanModel:
     found: Inspection | None = None
     if folder is None:
         shapes = _skeleton_shapes(name, config)
-        counts = {tensor: _product(shape) for tensor, shape in shapes.items()}
+        counts = {tensor: math.prod(shape) for tensor, shape in shapes.items()}
     else:
         stored = open_folder(folder)
         found = inspect_stored(stored)
@@ -177,17 +178,9 @@ def _with_projection(block: Stack, hidden: int) -> Stack:
 
 
 def _skeleton_shapes(name: str, config: Any) -> Shapes:
-    import torch
-    from transformers import AutoModelForCausalLM
+    from foretell.convert.skeleton import skeleton_of
 
-    from foretell.checkpoints.quiet import quiet_transformers
-
-    try:
-        with quiet_transformers(), torch.device("meta"):
-            model = AutoModelForCausalLM.from_config(config, trust_remote_code=False)
-    except Exception as error:
-        raise UnsupportedModel(f"{name}: not a causal LM that transformers knows ({one_line(error)})") from error
-    return {tensor: tuple(parameter.shape) for tensor, parameter in model.named_parameters()}
+    return {tensor: tuple(part.shape) for tensor, part in skeleton_of(config, name).named_parameters()}
 
 
 def _linears(shapes: Shapes) -> tuple[Linear, ...]:
@@ -199,10 +192,3 @@ def _linears(shapes: Shapes) -> tuple[Linear, ...]:
 def _index_of(tensor: str) -> int | None:
     found = _LAYER.match(tensor)
     return int(found[1]) if found else None
-
-
-def _product(shape: tuple[int, ...]) -> int:
-    total = 1
-    for size in shape:
-        total *= size
-    return total
