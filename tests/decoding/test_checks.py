@@ -96,7 +96,7 @@ def test_a_stream_takes_one_set_of_parameters(model: MTPModel) -> None:
 
     with pytest.raises(UsageError, match="sampling parameters of the prompt are"):
         asyncio.run(first([SamplingParams()]))
-    with pytest.raises(UsageError, match="n is 2, and a stream is one completion; open 2 streams"):
+    with pytest.raises(UsageError, match="n is 2, and a stream is one completion; use streams"):
         asyncio.run(first(SamplingParams(n=2)))
 
 

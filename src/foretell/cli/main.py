@@ -28,6 +28,7 @@ from foretell.cli.params import params_hint
 from foretell.cli.plan import plan
 from foretell.cli.probe import probe
 from foretell.cli.report import report
+from foretell.cli.serve import serve
 from foretell.cli.targets import COMMAND
 from foretell.cli.train import train
 from foretell.cli.verify import verify
@@ -71,6 +72,7 @@ _COMMANDS: tuple[Callable[..., int | None], ...] = (
     plan,
     inspect,
     report,
+    serve,
 )
 for _place, _command in enumerate(_COMMANDS):
     app.command(_command, sort_key=_place)

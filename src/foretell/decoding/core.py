@@ -74,15 +74,23 @@ class EngineCore:
         )
         self.step = DecodeStep(trunk, KVCache(trunk.kinds, self.pools, trunk.window, recurrent), width, limits.exact)
 
-    def add(self, row: Sequence) -> None:
-        """Queue a row. Raises UsageError where its text could outgrow the memory there is."""
-        room = self.pools[FULL].num_blocks * BLOCK_SIZE - _DRAFT_ROOM
+    @property
+    def room(self) -> int:
+        """Tokens of one row that the memory holds."""
+        return self.pools[FULL].num_blocks * BLOCK_SIZE - _DRAFT_ROOM
+
+    def check_room(self, row: Sequence) -> None:
+        """Raise UsageError where its text could outgrow the memory there is."""
+        room = self.room
         if row.max_length > room:
             raise UsageError(
                 f"a prompt of {len(row.prompt_token_ids)} tokens with max_tokens {row.params.max_tokens} may come to "
                 f"{row.max_length} tokens, and the memory budget holds {max(0, room)} of them; ask for fewer tokens or "
                 "give the engine a larger memory_budget"
             )
+
+    def add(self, row: Sequence) -> None:
+        """Queue a row."""
         if row.depth and self.drafter_config is not None and self.step.drafter is None:
             drafter = self.drafter_config.build(self.model, self.pools)
             self.step.drafter = self.scheduler.drafter = self.depths.drafter = drafter

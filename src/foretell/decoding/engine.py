@@ -9,8 +9,10 @@ from dataclasses import replace
 
 from foretell.config import DrafterKind, SamplingParams
 from foretell.decoding.checks import check_draft, check_limits, check_prompts, one_each, warn_if_plain
+from foretell.decoding.blocks import FULL
 from foretell.decoding.core import EngineCore, Limits, OnStep
 from foretell.decoding.drafter_config import DrafterConfig
+from foretell.decoding.policy import DepthPolicy
 from foretell.decoding.prompts import encode_prompt
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.step import StepTimes
@@ -114,18 +116,33 @@ class Engine:
 
         Many may run at a time; they share the steps, which run in a thread of their own. See ``generate``.
         """
+        if isinstance(params, SamplingParams) and params.n > 1:
+            raise UsageError(f"n is {params.n}, and a stream is one completion; use streams, which gives {params.n}")
+        [stream] = self.streams(prompt, params, depth, num_nodes, label)
+        async for chunk in stream:
+            yield chunk
+
+    def streams(
+        self,
+        prompt: Prompt,
+        params: SamplingParams | None = None,
+        depth: Depth = 0,
+        num_nodes: int = 0,
+        label: str = "",
+    ) -> list[AsyncIterator[Chunk]]:
+        """A stream for each of the ``n`` completions of a prompt, which read it once; see ``stream``.
+
+        All checks are made here, so that an odd request raises before anything runs. Text is encoded and grammars are
+        compiled here too: in an event loop, call this in a thread. A stream's request begins when it is first read.
+        """
         if self.model.trunk.tp_group is not None:
             raise UsageError(
                 "streams come at times of their own in every process, and processes that share a trunk (tp_plan) must "
                 "take the same steps; use generate, or serve this model with vLLM or SGLang"
             )
-        params = SamplingParams() if params is None else params
-        if isinstance(params, SamplingParams) and params.n > 1:
-            raise UsageError(f"n is {params.n}, and a stream is one completion; open {params.n} streams")
         warn_if_plain(self.model, self.drafter, [depth])
-        [row] = self._sequences(prompt, params, depth, num_nodes, label)
-        async for chunk in self._worker.stream(row):
-            yield chunk
+        rows = self._sequences(prompt, SamplingParams() if params is None else params, depth, num_nodes, label)
+        return [self._worker.stream(row) for row in rows]
 
     def watch(self, on_step: OnStep) -> Callable[[], None]:
         """Call ``on_step`` after every step, for measuring, until the function that is returned is called.
@@ -154,6 +171,32 @@ class Engine:
     def decode_times(self) -> StepTimes:
         """Steps in which every row decoded."""
         return self._core.decode_times
+
+    @property
+    def max_length(self) -> int:
+        """Tokens that a prompt and its answer may come to: the model's window, or what memory holds of it."""
+        return max(0, min(self.model.trunk.max_positions, self._core.room))
+
+    @property
+    def num_running(self) -> int:
+        """Completions that have a place in the batch."""
+        return len(self._core.scheduler.running)
+
+    @property
+    def num_waiting(self) -> int:
+        """Completions that wait for a place, or for memory."""
+        return len(self._core.scheduler.waiting)
+
+    @property
+    def cache_use(self) -> float:
+        """Share of the blocks of keys and values that rows hold."""
+        pool = self._core.pools[FULL]
+        return pool.num_held / pool.num_blocks
+
+    @property
+    def policy(self) -> DepthPolicy:
+        """What depth "auto" has learnt."""
+        return self._core.depths.policy
 
     @property
     def drafter_num_bytes(self) -> int:
@@ -197,6 +240,7 @@ class Engine:
                 trunk.vocab_size,
                 num_nodes,
             )
+            self._core.check_room(row)
             row.label = label
             row.leader = rows[0] if rows else None
             rows.append(row)

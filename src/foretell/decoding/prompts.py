@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 from foretell.errors import ContextLengthError, UsageError
-from foretell.models.chat import chat_token_ids, has_template
+from foretell.models.chat import chat_token_ids, check_text, has_template
 from foretell.models.trunk import Trunk
 from foretell.types import Prompt
 
@@ -41,10 +41,7 @@ def encode_prompt(prompt: Prompt, trunk: Trunk, name: str = "the prompt") -> lis
 
 def _encode_text(text: str, trunk: Trunk, name: str) -> list[int]:
     tokenizer = _tokenizer(trunk)
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise UsageError(f"{name} is no valid text ({error.reason} at character {error.start}); {_FORMS}") from error
+    check_text(text, name)
     return list(tokenizer(text)["input_ids"])
 
 

@@ -21,7 +21,7 @@ class Work:
     """One row's part in a step: its tokens up to ``stop`` are read, ``num_read`` of them; ``shape`` is drafted.
 
     ``is_judged``: the root is read, so that the row gets a token. As it was planned: the step makes the row longer.
-    What became of it is noted as it happens: the ``draft``, and how many of its tokens the row took.
+    What became of it is noted as it happens: the ``draft``, how many of its tokens the row took, and how many in all.
     """
 
     row: Sequence
@@ -29,6 +29,7 @@ class Work:
     shape: Shape
     draft: Draft = field(default_factory=Draft)
     num_accepted: int = 0
+    num_taken: int = 0
     num_read: int = field(init=False)
     is_judged: bool = field(init=False)
 

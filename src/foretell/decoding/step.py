@@ -122,7 +122,7 @@ class DecodeStep:
         num_new, path = num_pending, []
         if verdict is not None and row.error is None:
             num_taken = row.commit(draft, verdict)
-            work.draft, work.num_accepted = draft, min(num_taken, len(verdict.path))
+            work.draft, work.num_accepted, work.num_taken = draft, min(num_taken, len(verdict.path)), num_taken
             path = verdict.path[: max(0, num_taken - 1)]
             num_new += len(path)
         if path != list(range(len(path))):

@@ -5,44 +5,54 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass, field
+from queue import SimpleQueue
 
 from foretell.decoding.core import EngineCore
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.text_stream import TextStream
-from foretell.types import Completion, FinishReason
+from foretell.types import Completion, FinishReason, Origin, TokenLogprob
 
 
 @dataclass
 class Chunk:
-    """What one step brought to a request: tokens, and the text that is certain by now.
+    """What one step brought to a request: tokens, who guessed them, and the text that is certain by now.
 
-    The last chunk has ``finish_reason`` and ``completion``; joined, the texts are the completion's.
+    ``logprobs`` has an entry a token where those were asked for, and ``prompt_logprobs`` comes with the first chunk. The
+    last one has ``finish_reason`` and ``completion``; joined, the texts are the completion's.
     """
 
     token_ids: list[int]
     text: str
     finish_reason: FinishReason | None = None
     completion: Completion | None = None
+    origins: list[Origin] = field(default_factory=list)
+    logprobs: list[TokenLogprob] | None = None
+    prompt_logprobs: list[TokenLogprob | None] | None = None
 
 
 class Worker:
-    """Runs steps as long as rows wait or run, then sleeps. ``lock`` is held during a step; ``generate`` shares it."""
+    """Runs steps as long as rows wait or run, then sleeps. ``lock`` is held during a step; ``generate`` shares it.
+
+    Rows come and go through an inbox that is emptied between steps, so no event loop ever waits for the lock: a thread
+    that gives it back and takes it again hardly lets another one in.
+    """
 
     def __init__(self, core: EngineCore, lock: threading.Lock) -> None:
         self._core = core
         self._lock = lock
-        self._work = threading.Event()
+        self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
+        self._starting = threading.Lock()
         self._listeners: dict[Sequence, _Listener] = {}
 
     async def stream(self, row: Sequence) -> AsyncIterator[Chunk]:
         """Chunks of ``row`` until it ends. Leaving early aborts it; an error in a step is raised here."""
         listener = _Listener(row, asyncio.get_running_loop())
         row.on_step = listener.on_step
+        self._send(lambda: self._add(row, listener))
         try:
-            await asyncio.to_thread(self._add, row, listener)
             while True:
                 chunk = await listener.queue.get()
                 if isinstance(chunk, BaseException):
@@ -51,36 +61,37 @@ class Worker:
                 if chunk.finish_reason is not None:
                     return
         finally:
-            if row.finish_reason is None:
-                await asyncio.shield(asyncio.to_thread(self._abort, row))
-            self._listeners.pop(row, None)
+            self._send(lambda: self._leave(row))
 
-    def _add(self, row: Sequence, listener: _Listener) -> None:
-        with self._lock:
-            if row.finish_reason is not None:  # cancelled meanwhile
-                return
-            self._core.add(row)
-            self._listeners[row] = listener
-            if (
-                self._thread is None or not self._thread.is_alive()
-            ):  # with the lock held: streams are added from several threads
+    def _send(self, command: Callable[[], None]) -> None:
+        self._inbox.put(command)
+        with self._starting:  # streams are added from several threads
+            if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="foretell-engine", daemon=True)
                 self._thread.start()
-        self._work.set()
 
-    def _abort(self, row: Sequence) -> None:
-        with self._lock:
-            self._core.abort(row)
+    def _add(self, row: Sequence, listener: _Listener) -> None:
+        try:
+            self._core.add(row)
+        except Exception as error:
+            listener.put(error)
+        else:
+            self._listeners[row] = listener
+
+    def _leave(self, row: Sequence) -> None:
+        self._listeners.pop(row, None)
+        row.on_step = None
+        self._core.abort(row)  # nothing happens where it has ended
 
     def _run(self) -> None:
         while True:
-            self._work.wait()
+            # Rows of ``generate`` may be in the core too; whoever has the lock takes them on.
+            commands = [self._inbox.get()] if self._core.is_idle else []
             try:
                 with self._lock:
-                    if self._core.is_idle:
-                        self._work.clear()
-                    else:
-                        self._core.advance()
+                    while commands or not self._inbox.empty():
+                        (commands.pop() if commands else self._inbox.get())()
+                    self._core.advance()
             except BaseException as error:  # whoever waits must hear of it, and the next one finds a thread
                 self._fail(error)
 
@@ -106,11 +117,21 @@ class _Listener:
         if row.error is not None:
             self.put(row.error)
             return
-        token_ids = row.token_ids[self._num_sent :]
+        first, new = self._num_sent == 0, slice(self._num_sent, len(row.token_ids))
         self._num_sent = len(row.token_ids)
         try:
             done = row.completion() if row.finish_reason is not None else None
-            self.put(Chunk(token_ids, self._text.take(), row.finish_reason, done))
+            self.put(
+                Chunk(
+                    row.token_ids[new],
+                    self._text.take(),
+                    row.finish_reason,
+                    done,
+                    row.origins[new],
+                    None if row.params.logprobs is None else row.logprobs[new],
+                    [None, *row.prompt_logprobs] if first and row.params.prompt_logprobs is not None else None,
+                )
+            )
         except Exception as error:  # the tokenizer's; other rows are told of the same step
             self.put(error)
 

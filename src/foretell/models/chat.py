@@ -17,6 +17,14 @@ def has_template(tokenizer: Any) -> bool:
     return bool(getattr(tokenizer, "chat_template", None))
 
 
+def check_text(text: str, name: str) -> None:
+    """Raise UsageError for half a character, as JSON can write it, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{name} is no valid text ({error.reason} at character {error.start})") from error
+
+
 def render_chat(
     tokenizer: Any,
     messages: Sequence[dict[str, Any]],
@@ -43,4 +51,5 @@ def chat_token_ids(
 ) -> list[int]:
     """Token ids of ``render_chat``."""
     text = render_chat(tokenizer, messages, tools, add_generation_prompt)
+    check_text(text, "the chat")
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])

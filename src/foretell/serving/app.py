@@ -1,0 +1,119 @@
+"""The app: which address answers what. The event loop computes nothing: text is encoded in threads, tokens are made in
+the engine's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Header, Request
+from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+
+from foretell.serving.answer import Answer
+from foretell.serving.chat_answer import chat_answer
+from foretell.serving.chat_request import ChatRequest
+from foretell.serving.classes import label_of
+from foretell.serving.errors import APIError, add_handlers
+from foretell.serving.fields import SamplingFields
+from foretell.serving.guards import BodyGuard, KeyGuard
+from foretell.serving.service import Service
+from foretell.serving.status import ClassCounts, status_of
+from foretell.serving.text_answer import text_answer
+from foretell.serving.text_request import TextRequest
+from foretell.serving.tokenising import DetokeniseRequest, TokeniseRequest, detokenised, tokenised
+from foretell.serving.until_gone import until_gone
+
+ClassHeader = Annotated[str | None, Header(alias="X-Request-Class")]
+_PAGE = Path(__file__).with_name("page") / "index.html"
+
+
+def make_app(service: Service) -> FastAPI:
+    """An ASGI app over ``service``."""
+    app = FastAPI(title="Foretell", description="Several tokens a step; the same text.", redoc_url=None)
+    counts = ClassCounts()
+    service.engine.watch(lambda works, times: counts.count(works))
+    add_handlers(app)
+    app.add_middleware(BodyGuard, settings=service.settings)
+    app.add_middleware(KeyGuard, settings=service.settings)
+
+    @app.post("/v1/chat/completions")
+    async def _chat(body: ChatRequest, request: Request, request_class: ClassHeader = None) -> Response:
+        return await _answered(service, chat_answer, body, request, request_class)
+
+    @app.post("/v1/completions")
+    async def _completions(body: TextRequest, request: Request, request_class: ClassHeader = None) -> Response:
+        return await _answered(service, text_answer, body, request, request_class)
+
+    @app.get("/v1/models")
+    async def _models() -> dict[str, Any]:
+        return {"object": "list", "data": [_model(service)]}
+
+    @app.get("/v1/models/{name:path}")
+    async def _one_model(name: str) -> dict[str, Any]:
+        _check_name(service, name)
+        return _model(service)
+
+    @app.post("/v1/tokenize")
+    async def _tokenize(body: TokeniseRequest) -> dict[str, Any]:
+        return await asyncio.to_thread(tokenised, service, body)
+
+    @app.post("/v1/detokenize")
+    async def _detokenize(body: DetokeniseRequest) -> dict[str, Any]:
+        return await asyncio.to_thread(detokenised, service, body)
+
+    @app.get("/v1/status")
+    async def _status() -> dict[str, Any]:
+        return status_of(service, counts)
+
+    @app.get("/health")
+    @app.get("/ready")
+    async def _health() -> JSONResponse:
+        trouble = service.trouble
+        return JSONResponse({"status": trouble or "ok"}, 200 if trouble is None else 503)
+
+    @app.get("/metrics")
+    async def _metrics() -> Response:
+        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+
+    @app.get("/", response_class=HTMLResponse, include_in_schema=False)
+    async def _page() -> HTMLResponse:
+        return HTMLResponse(_PAGE.read_text(encoding="utf-8"))
+
+    return app
+
+
+async def _answered(
+    service: Service,
+    make: Callable[[Service, Any, str], Answer],
+    body: SamplingFields,
+    request: Request,
+    header: str | None,
+) -> Response:
+    _check_name(service, body.model)
+    service.admit(0)
+    answer = await asyncio.to_thread(make, service, body, label_of(body, header))
+    service.admit(answer.ask.num_rows)
+    if body.stream:
+        return StreamingResponse(answer.events(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+    whole: Coroutine[Any, Any, dict[str, Any]] = answer.whole()
+    return JSONResponse(await until_gone(request, whole))
+
+
+def _check_name(service: Service, name: str | None) -> None:
+    if name is not None and name != service.settings.name:
+        raise APIError(
+            404, f"there is no model {name[:200]!r} here; it is {service.settings.name!r}", "model", "model_not_found"
+        )
+
+
+def _model(service: Service) -> dict[str, Any]:
+    return {
+        "id": service.settings.name,
+        "object": "model",
+        "created": service.created,
+        "owned_by": "foretell",
+        "max_model_len": service.engine.max_length,
+    }

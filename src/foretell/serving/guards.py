@@ -1,0 +1,89 @@
+"""Guards before the app: the API key, and bodies that are too long or come too slowly. Plain ASGI, so that nothing is
+read twice and a client that leaves is noticed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hmac
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from foretell.serving.errors import APIError
+from foretell.serving.settings import Settings
+
+_DRAINED = 16
+"""A body so many times too long is still read to its end, and thrown away: who is still sending hears no answer."""
+_OPEN_PATHS = ("/health", "/ready", "/")
+"""What orchestrators and the page's visitors need before they have a key; /metrics needs one."""
+
+
+class KeyGuard:
+    """401 without the right ``Authorization: Bearer KEY``, compared in constant time."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._expected = f"Bearer {settings.api_key}".encode() if settings.api_key is not None else None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] == "http" and self._expected is not None and scope["path"] not in _OPEN_PATHS:
+            given = dict(scope["headers"]).get(b"authorization", b"")
+            if not hmac.compare_digest(given, self._expected):
+                error = APIError(401, "no valid API key; send Authorization: Bearer KEY", None, "invalid_api_key")
+                await error.response()(scope, receive, send)
+                return
+        await self._app(scope, receive, send)
+
+
+class BodyGuard:
+    """400 for a body that is too long, 408 for one that takes too long; the whole body is there before the app runs."""
+
+    def __init__(self, app: ASGIApp, settings: Settings) -> None:
+        self._app = app
+        self._settings = settings
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """One request."""
+        if scope["type"] != "http" or scope["method"] != "POST":
+            await self._app(scope, receive, send)
+            return
+        try:
+            async with asyncio.timeout(self._settings.body_timeout_s):
+                body = await self._read(receive)
+        except TimeoutError:
+            message = f"the body took more than {self._settings.body_timeout_s:g} s"
+            await APIError(408, message, None, "timeout").response()(scope, receive, send)
+            return
+        except APIError as error:
+            await error.response()(scope, receive, send)
+            return
+        if body is None:  # the client has gone
+            return
+        given = False
+
+        async def replay() -> Message:
+            nonlocal given
+            if given:
+                return await receive()
+            given = True
+            return {"type": "http.request", "body": body, "more_body": False}
+
+        await self._app(scope, replay, send)
+
+    async def _read(self, receive: Receive) -> bytes | None:
+        body, most, num_bytes = bytearray(), self._settings.max_body_bytes, 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            part = message.get("body", b"")
+            num_bytes += len(part)
+            if num_bytes <= most:
+                body += part
+            more = message.get("more_body", False)
+            if num_bytes > most and (not more or num_bytes > _DRAINED * most):
+                text = f"the body has more than {most:,} bytes; send less"
+                raise APIError(400, text, None, "body_too_large", {"Connection": "close"})
+            if not more:
+                return bytes(body)

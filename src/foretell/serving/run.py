@@ -1,0 +1,41 @@
+"""Runs the server until it is told to stop."""
+
+from __future__ import annotations
+
+import socket
+
+import uvicorn
+from fastapi import FastAPI
+
+from foretell.errors import UsageError
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A listening socket; port 0 takes a free one. Raises UsageError where the address cannot be had."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except (OSError, OverflowError) as error:
+        listener.close()
+        reason = getattr(error, "strerror", None) or str(error)
+        raise UsageError(
+            f"--host {host} --port {port}: {reason}; choose another port, or 0 for any free one"
+        ) from error
+    return listener
+
+
+def serve_app(app: FastAPI, listener: socket.socket, grace_s: float) -> None:
+    """Answer requests until SIGTERM or SIGINT; those that run then have ``grace_s`` to end, and are cancelled after."""
+    config = uvicorn.Config(
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        timeout_graceful_shutdown=int(grace_s),
+        timeout_keep_alive=30,
+        backlog=4096,
+        lifespan="off",
+    )
+    uvicorn.Server(config).run(sockets=[listener])

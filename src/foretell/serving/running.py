@@ -1,0 +1,45 @@
+"""Several completions as one stream of chunks, within a time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+
+from foretell.decoding.worker import Chunk
+from foretell.serving.errors import APIError
+
+Indexed = tuple[int, Chunk]
+"""A chunk and the number of its completion."""
+
+
+async def merged(streams: Sequence[AsyncIterator[Chunk]], timeout_s: float) -> AsyncIterator[Indexed]:
+    """Chunks as they come. Leaving early, an error in one of them, or the end of the time aborts them all."""
+    queue: asyncio.Queue[Indexed | BaseException] = asyncio.Queue()
+    tasks = [asyncio.create_task(_pump(index, stream, queue)) for index, stream in enumerate(streams)]
+    end = asyncio.get_running_loop().time() + timeout_s
+    num_left = len(tasks)
+    try:
+        while num_left:
+            left_s = end - asyncio.get_running_loop().time()
+            try:
+                item = await asyncio.wait_for(queue.get(), max(left_s, 0.001))
+            except TimeoutError:
+                raise APIError(
+                    504, f"the answer took more than {timeout_s:g} s; ask for fewer tokens", None, "timeout"
+                ) from None
+            if isinstance(item, BaseException):
+                raise item
+            yield item
+            num_left -= item[1].finish_reason is not None
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pump(index: int, stream: AsyncIterator[Chunk], queue: asyncio.Queue[Indexed | BaseException]) -> None:
+    try:
+        async for chunk in stream:
+            queue.put_nowait((index, chunk))
+    except Exception as error:
+        queue.put_nowait(error)

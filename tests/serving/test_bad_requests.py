@@ -1,0 +1,159 @@
+"""C38 and hostile requests: an error in OpenAI's shape within a second, and the next request is answered."""
+
+from __future__ import annotations
+
+import socket
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from tests.fixtures import script_trunk
+from tests.serving.live import ALPHABET, Live, live, scripted, service_of
+
+CHAT = "/v1/chat/completions"
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Live]:
+    with live(scripted(window=64, body_timeout_s=1.0)) as found:
+        yield found
+
+
+def user(content: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}]}
+
+
+BODIES = [
+    (400, user("x" * 64), "context_length_exceeded", "messages"),
+    (400, user("x" * 60) | {"max_tokens": 30}, "context_length_exceeded", "max_tokens"),
+    (400, {"messages": "x"}, "invalid_value", "messages"),
+    (400, {"messages": []}, "invalid_value", "messages"),
+    (400, {"messages": [3]}, "invalid_value", "messages.0"),
+    (400, {}, "missing_required_parameter", "messages"),
+    (400, user(None), "invalid_value", "messages.0.content"),
+    (400, user(7), "invalid_value", "messages.0.content"),
+    (400, user([{"type": "image_url", "image_url": {"url": "x"}}]), "invalid_value", "messages.0.content.0.type"),
+    (400, {"messages": [{"role": "wizard", "content": "x"}]}, "invalid_value", "messages.0.role"),
+    (400, {"messages": [{"content": "x"}]}, "missing_required_parameter", "messages.0.role"),
+    (400, user("x") | {"max_tokens": -4}, "invalid_value", "max_tokens"),
+    (400, user("x") | {"temperature": 5}, "invalid_value", "temperature"),
+    (400, user("x") | {"n": 100, "max_tokens": 2} | {"n": 10**9}, "invalid_value", "n"),
+    (404, user("x") | {"model": "../../etc/passwd"}, "model_not_found", "model"),
+    (400, b"{broken", None, None),
+    (400, b"", "missing_required_parameter", None),
+    (400, b"null", None, None),
+    (400, b"[1]", None, None),
+    (400, b'{"messages": "\xff\xfe"}', None, None),
+    (400, b"[" * 100_000, None, None),
+    (400, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, None, None),
+    (400, b'{"seed": ' + b"9" * 10_000 + b"}", None, None),
+    (400, b'{"messages": [{"role": "user", "content": "x"}], "temperature": NaN}', "invalid_value", "temperature"),
+    (400, b'{"messages": [{"role": "user", "content": "\\ud800"}]}', None, None),
+    (400, b'"' + b"x" * 5_000_000 + b'"', "body_too_large", None),
+]
+
+
+@pytest.mark.parametrize(("status", "body", "code", "param"), BODIES, ids=[str(n) for n in range(len(BODIES))])
+def test_one_clear_error(server: Live, status: int, body: Any, code: str | None, param: str | None) -> None:
+    start = time.monotonic()
+    found, answer = server.post(CHAT, body)
+    assert time.monotonic() - start < 1
+    assert found == status, answer
+    assert set(answer["error"]) == {"message", "type", "param", "code"}
+    assert answer["error"]["message"] and len(answer["error"]["message"]) < 500
+    if code is not None:
+        assert (answer["error"]["code"], answer["error"]["param"]) == (code, param)
+    assert server.complete(max_tokens=2)[1]["choices"][0]["text"] == "ab"
+
+
+def test_addresses_and_methods_that_are_not_there(server: Live) -> None:
+    for path in ("/v1/nope", "/v1/models/other", "/..%2f..%2fetc/passwd"):
+        status, body = server.get(path)
+        assert status == 404 and body["error"]["type"] == "not_found_error"
+    status, body = server.get(CHAT)
+    assert status == 405 and "error" in body
+
+
+def test_a_window_filled_to_its_end(server: Live) -> None:
+    """C23: the same for every depth, and the next request works."""
+    for size in (55, 60, 62, 63):
+        answers = []
+        for depth in (0, 1, 3, 8):
+            status, body = server.chat("b" * size, speculative={"depth": depth})
+            assert status == 200
+            answers.append(
+                (body["choices"][0]["message"]["content"], body["usage"], body["choices"][0]["finish_reason"])
+            )
+        assert all(answer == answers[0] for answer in answers)
+        assert answers[0][1]["total_tokens"] == 64 and answers[0][2] == "length"
+
+
+def test_a_model_without_a_template() -> None:
+    with live(service_of(script_trunk(ALPHABET), template=None)) as plain:
+        status, body = plain.chat()
+        assert (status, body["error"]["code"]) == (400, "no_template")
+        status, body = plain.post("/v1/tokenize", {"messages": [{"role": "user", "content": "x"}]})
+        assert (status, body["error"]["code"]) == (400, "no_template")
+        assert plain.complete(max_tokens=2)[0] == 200
+
+
+def test_a_template_that_refuses(server: Live) -> None:
+    server.service.engine.model.trunk.tokenizer.chat_template = "{{ raise_exception('roles must alternate') }}"
+    try:
+        status, body = server.chat()
+    finally:
+        from tests.serving.live import TEMPLATE
+
+        server.service.engine.model.trunk.tokenizer.chat_template = TEMPLATE
+    assert (status, body["error"]["param"]) == (400, "messages") and "must alternate" in body["error"]["message"]
+
+
+def test_who_sends_too_slowly_is_told_so(server: Live) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        head = f"POST {CHAT} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 100\r\n\r\n"
+        connection.sendall(head.encode() + b'{"messages"')
+        answer = b""
+        while not answer.endswith(b"}"):
+            answer += connection.recv(4096)
+    assert b" 408 " in answer.split(b"\r\n")[0] and b"timeout" in answer
+    assert server.chat(max_tokens=1)[0] == 200
+
+
+def test_many_idle_connections_keep_nobody_out(server: Live) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    idle = [socket.create_connection((host, int(port)), timeout=10) for _ in range(300)]
+    try:
+        assert server.chat(max_tokens=1)[0] == 200 and server.get("/health")[0] == 200
+    finally:
+        for connection in idle:
+            connection.close()
+
+
+def test_keys() -> None:
+    with live(scripted(api_key="secret")) as server:
+        for headers in (
+            {},
+            {"Authorization": "Bearer wrong"},
+            {"Authorization": "secret"},
+            {"Authorization": "Bearer é"},
+        ):
+            encoded = {name: value.encode().decode("latin-1") for name, value in headers.items()}
+            status, body = server.get("/v1/models", **encoded)
+            assert (status, body["error"]["code"]) == (401, "invalid_api_key")
+            assert server.post(CHAT, user("x"), **encoded)[0] == 401 and server.get("/metrics", **encoded)[0] == 401
+        assert server.get("/v1/models", Authorization="Bearer secret")[0] == 200
+        assert server.get("/health")[0] == 200
+
+
+def test_tokenising(server: Live) -> None:
+    _, body = server.post("/v1/tokenize", {"prompt": "abc"})
+    assert body["count"] == 3 and body["max_model_len"] == 64
+    assert server.post("/v1/detokenize", {"tokens": body["tokens"]})[1] == {"prompt": "abc"}
+    assert server.post("/v1/tokenize", {"messages": [{"role": "user", "content": "ab"}]})[1]["count"] == 2
+    for bad in ({}, {"prompt": "a", "messages": []}, {"prompt": 3}, {"prompt": "\ud800"}):
+        assert server.post("/v1/tokenize", bad)[0] == 400
+    for bad in ({}, {"tokens": [10**9]}, {"tokens": [-1]}, {"tokens": "abc"}):
+        assert server.post("/v1/detokenize", bad)[0] == 400

@@ -1,0 +1,156 @@
+"""C39: nobody waits for the engine but those who asked it something; who leaves takes nothing along."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.fixtures import encode
+from tests.serving.live import ALPHABET, Live, live, scripted, slow_down
+
+LONG: dict[str, Any] = {"prompt": ">", "max_tokens": 400, "temperature": 0, "speculative": {"depth": 0}}
+
+
+def open_stream(server: Live, path: str = "/v1/completions", **fields: Any) -> http.client.HTTPConnection:
+    """A client that has sent a request and may leave."""
+    connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30)
+    body = json.dumps(LONG | fields)
+    connection.request("POST", path, body, {"Content-Type": "application/json"})
+    return connection
+
+
+def wait_until(condition: Any, seconds: float = 10) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.005)
+
+
+def test_health_and_short_requests_beside_a_long_one() -> None:
+    service = scripted(max_batch=8)
+    slow_down(service, 0.02)
+    with live(service) as server, ThreadPoolExecutor(8) as pool:
+        long = pool.submit(server.post, "/v1/completions", LONG)
+        wait_until(lambda: service.engine.num_running)
+        slowest = 0.0
+        for path in ["/health", "/v1/models", "/metrics", "/v1/status"] * 5:
+            start = time.monotonic()
+            assert server.get(path)[0] == 200
+            slowest = max(slowest, time.monotonic() - start)
+        assert slowest < 0.2
+        short = [pool.submit(server.complete, start, max_tokens=3) for start in "aeio"]
+        assert [f.result()[1]["choices"][0]["text"] for f in short] == ["bcd", "fgh", "jkl", "pqr"]
+        assert not long.done()
+        assert long.result()[1]["choices"][0]["text"] == (ALPHABET[1:] * 20)[:400]
+        server.settle()
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_who_leaves_is_aborted(stream: bool) -> None:
+    """Running or waiting; what it held comes back, and others go on."""
+    service = scripted(max_batch=1)
+    slow_down(service, 0.02)
+    with live(service) as server:
+        running = open_stream(server, stream=stream)
+        wait_until(lambda: service.engine.num_running == 1)
+        waiting = open_stream(server, stream=stream)
+        wait_until(lambda: service.engine.num_waiting == 1)
+        waiting.close()
+        wait_until(lambda: service.engine.num_waiting == 0, 1)
+        running.close()
+        wait_until(lambda: service.engine.num_running == 0, 1)
+        server.settle()
+        assert server.complete(max_tokens=2)[1]["choices"][0]["text"] == "ab"
+
+
+def test_a_full_queue_says_come_again() -> None:
+    service = scripted(max_batch=1, max_waiting=1)
+    slow_down(service, 0.02)
+    with live(service) as server:
+        held = [open_stream(server, stream=True) for _ in range(2)]
+        wait_until(lambda: service.num_rows == 2)
+        refused = open_stream(server)
+        answer = refused.getresponse()
+        assert answer.status == 429 and int(answer.headers["Retry-After"]) >= 1
+        assert json.loads(answer.read())["error"]["code"] == "queue_full"
+        for connection in held:
+            connection.close()
+        server.settle()
+        assert server.complete(max_tokens=1)[0] == 200
+        status, body = server.complete(n=3)  # more than ever fit
+        assert (status, body["error"]["param"]) == (400, "n")
+
+
+def test_a_request_has_its_time() -> None:
+    service = scripted(timeout_s=0.3)
+    slow_down(service, 0.02)
+    with live(service) as server:
+        status, body = server.post("/v1/completions", LONG)
+        assert (status, body["error"]["code"]) == (504, "timeout")
+        *_, last = server.events("/v1/completions", **LONG)
+        assert last["error"]["code"] == "timeout"
+        server.settle()
+        assert service.trouble is None
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_engine_that_fails_turns_red(stream: bool) -> None:
+    """Those who wait are told; so is whoever comes later; no word of what went wrong inside."""
+    service = scripted(max_batch=1)
+    broken = threading.Event()
+
+    def breaks(works: Any, times: Any) -> None:
+        if broken.is_set():
+            raise RuntimeError("/secret/path: the device is gone")
+        time.sleep(0.02)
+
+    service.engine.watch(breaks)
+    with live(service) as server:
+        clients = [open_stream(server, stream=stream) for _ in range(3)]
+        wait_until(lambda: service.num_rows == 3)
+        assert server.get("/health")[0] == 200
+        broken.set()
+        for connection in clients:
+            answer = connection.getresponse()
+            text = answer.read().decode()
+            assert answer.status == (200 if stream else 500) and "engine_error" in text
+            assert "secret" not in text and "device" not in text
+        for path in ("/health", "/ready"):
+            assert server.get(path)[0] == 503
+        status, body = server.complete(max_tokens=1)
+        assert (status, body["error"]["code"]) == (503, "engine_error")
+        assert server.get("/v1/models")[0] == 200
+
+
+def test_mixed_requests_equal_their_own_runs() -> None:
+    """Many at once, of every depth, some with n, some leaving: each answer is what the engine gives alone."""
+    service = scripted(max_batch=4)
+    cycle = ALPHABET[1:] * 20
+    with live(service) as server, ThreadPoolExecutor(12) as pool:
+
+        def one(i: int) -> None:
+            start, size, depth = i % 26, 3 + i * 7 % 60, i % 5
+            prompt = cycle[start]
+            right = cycle[start + 1 : start + 1 + size]
+            fields: Any = {"max_tokens": size, "speculative": {"depth": depth}}
+            if i % 4 == 3:
+                open_stream(server, stream=True).close()
+            elif i % 4 == 2:
+                _, body = server.complete(prompt, n=2, temperature=1e-5, **fields)
+                assert [c["text"] for c in body["choices"]] == [right] * 2
+            elif i % 4 == 1:
+                events = server.events("/v1/completions", prompt=prompt, **fields)
+                assert "".join(c["text"] for e in events for c in e["choices"]) == right
+            else:
+                _, body = server.chat(prompt, return_token_ids=True, **fields)
+                assert body["choices"][0]["token_ids"] == encode(right)
+
+        list(pool.map(one, range(80)))
+        server.settle()
+        assert service.trouble is None
