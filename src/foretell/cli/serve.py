@@ -76,7 +76,7 @@ def serve(
         raise UsageError(f"serve needs {error.name}; pip install 'foretell[serve]'") from error
     from foretell.decoding.engine import Engine
     from foretell.serving.app import make_app
-    from foretell.serving.run import bind, serve_app
+    from foretell.serving.run import BACKLOG, bind, serve_app
     from foretell.serving.service import Service
     from foretell.serving.settings import Settings
 
@@ -89,8 +89,11 @@ def serve(
             engine = Engine(loaded, max_batch, drafting, budget)
         used = _depth(engine, asked)
         fixed = used if isinstance(used, int) else _fixed_depth(engine)
-        settings = Settings(name or Path(model.rstrip("/")).name, used, fixed, max_waiting, timeout, api_key=api_key)
+        settings = Settings(
+            Path(model.rstrip("/")).name if name is None else name, used, fixed, max_waiting, timeout, api_key=api_key
+        )
         app = make_app(Service(engine, settings))
+        listener.listen(BACKLOG)  # not before: who connects is answered
         _say(engine, settings, host, listener.getsockname()[1])
         serve_app(app, listener, grace)
     finally:

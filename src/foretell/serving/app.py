@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from pathlib import Path
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
 
 from foretell.serving.answer import Answer
 from foretell.serving.chat_answer import chat_answer
@@ -19,6 +18,8 @@ from foretell.serving.classes import label_of
 from foretell.serving.errors import APIError, add_handlers
 from foretell.serving.fields import SamplingFields
 from foretell.serving.guards import BodyGuard, KeyGuard
+from foretell.serving.openapi import ANSWERS, ANYWHERE, TROUBLE, WITH_BODY, WITH_MODEL, describe
+from foretell.serving.page_answer import page_answer
 from foretell.serving.service import Service
 from foretell.serving.status import ClassCounts, status_of
 from foretell.serving.text_answer import text_answer
@@ -27,23 +28,24 @@ from foretell.serving.tokenising import DetokeniseRequest, TokeniseRequest, deto
 from foretell.serving.until_gone import until_gone
 
 ClassHeader = Annotated[str | None, Header(alias="X-Request-Class")]
-_PAGE = Path(__file__).with_name("page") / "index.html"
 
 
 def make_app(service: Service) -> FastAPI:
     """An ASGI app over ``service``."""
-    app = FastAPI(title="Foretell", description="Several tokens a step; the same text.", redoc_url=None)
+    app = FastAPI(
+        title="Foretell", description="Several tokens a step; the same text.", redoc_url=None, responses=ANYWHERE
+    )
     counts = ClassCounts()
     service.engine.watch(lambda works, times: counts.count(works))
     add_handlers(app)
     app.add_middleware(BodyGuard, settings=service.settings)
     app.add_middleware(KeyGuard, settings=service.settings)
 
-    @app.post("/v1/chat/completions")
+    @app.post("/v1/chat/completions", responses=ANSWERS)
     async def _chat(body: ChatRequest, request: Request, request_class: ClassHeader = None) -> Response:
         return await _answered(service, chat_answer, body, request, request_class)
 
-    @app.post("/v1/completions")
+    @app.post("/v1/completions", responses=ANSWERS)
     async def _completions(body: TextRequest, request: Request, request_class: ClassHeader = None) -> Response:
         return await _answered(service, text_answer, body, request, request_class)
 
@@ -51,37 +53,40 @@ def make_app(service: Service) -> FastAPI:
     async def _models() -> dict[str, Any]:
         return {"object": "list", "data": [_model(service)]}
 
-    @app.get("/v1/models/{name:path}")
+    @app.get("/v1/models/{name:path}", responses=WITH_MODEL)
     async def _one_model(name: str) -> dict[str, Any]:
         _check_name(service, name)
         return _model(service)
 
-    @app.post("/v1/tokenize")
+    @app.post("/v1/tokenize", responses=WITH_BODY | WITH_MODEL)
     async def _tokenize(body: TokeniseRequest) -> dict[str, Any]:
+        _check_name(service, body.model)
         return await asyncio.to_thread(tokenised, service, body)
 
-    @app.post("/v1/detokenize")
+    @app.post("/v1/detokenize", responses=WITH_BODY | WITH_MODEL)
     async def _detokenize(body: DetokeniseRequest) -> dict[str, Any]:
+        _check_name(service, body.model)
         return await asyncio.to_thread(detokenised, service, body)
 
     @app.get("/v1/status")
     async def _status() -> dict[str, Any]:
         return status_of(service, counts)
 
-    @app.get("/health")
-    @app.get("/ready")
+    @app.get("/health", responses=TROUBLE)
+    @app.get("/ready", responses=TROUBLE)
     async def _health() -> JSONResponse:
         trouble = service.trouble
         return JSONResponse({"status": trouble or "ok"}, 200 if trouble is None else 503)
 
-    @app.get("/metrics")
-    async def _metrics() -> Response:
-        return Response(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
+    @app.get("/metrics", response_class=PlainTextResponse)
+    async def _metrics() -> PlainTextResponse:
+        return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @app.get("/", response_class=HTMLResponse, include_in_schema=False)
     async def _page() -> HTMLResponse:
-        return HTMLResponse(_PAGE.read_text(encoding="utf-8"))
+        return page_answer()
 
+    describe(app)
     return app
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import math
+import signal
 import socket
 
 import uvicorn
@@ -10,8 +13,12 @@ from fastapi import FastAPI
 from foretell.errors import UsageError
 
 
+BACKLOG = 4096
+"""Connections that may wait to be taken on."""
+
+
 def bind(host: str, port: int) -> socket.socket:
-    """A listening socket; port 0 takes a free one. Raises UsageError where the address cannot be had."""
+    """A socket with an address, not yet listening; port 0 takes a free one. Raises UsageError where it cannot be had."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -33,9 +40,15 @@ def serve_app(app: FastAPI, listener: socket.socket, grace_s: float) -> None:
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=int(grace_s),
+        timeout_graceful_shutdown=math.ceil(grace_s),
         timeout_keep_alive=30,
-        backlog=4096,
+        backlog=BACKLOG,
         lifespan="off",
     )
-    uvicorn.Server(config).run(sockets=[listener])
+    # uvicorn raises the signal again when it is done; being told to stop is no failure here.
+    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    try:
+        with contextlib.suppress(KeyboardInterrupt):
+            uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        signal.signal(signal.SIGTERM, before)
