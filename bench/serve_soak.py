@@ -1,10 +1,11 @@
 """Soak test of ``foretell serve``: mixed requests and clients that leave, for as long as you like.
 
-    python bench/serve_soak.py demo --heads adapters/smollm2-135m-instruct --minutes 30 --json docs/benchmarks/serve-soak.json
+    python bench/serve_soak.py demo --heads adapters/smollm2-135m-instruct --minutes 30 --json soak.json
 
-Starts the server itself, watches its memory, and holds every greedy answer against a plain run of the engine: equal, or
-different at a token where the two best logits nearly tie (batches of different size round differently). Exit code 1 where
-an answer differs otherwise, a request fails, or rows are left over.
+Starts the server itself, with little memory for keys and values so that it is soon full, watches its size, and holds
+every greedy answer against a plain run of the engine: equal, or different at a token where the two best logits nearly
+tie (batches of different size round differently). Exit code 1 where an answer differs otherwise, a request fails, or
+rows are left over.
 """
 
 from __future__ import annotations
@@ -34,7 +35,19 @@ NUM_PROMPTS = 30
 
 def start(args: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
     """The server and its address, once it listens."""
-    line = [sys.executable, "-m", "foretell", "serve", args.model, "--port", "0", "--dtype", "float32"]
+    line = [
+        sys.executable,
+        "-m",
+        "foretell",
+        "serve",
+        args.model,
+        "--port",
+        "0",
+        "--dtype",
+        "float32",
+        "--memory",
+        "0.5",
+    ]
     line += ["--heads", args.heads] if args.heads else []
     process = subprocess.Popen(line, stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
