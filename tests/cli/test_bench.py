@@ -128,7 +128,9 @@ def test_many_requests_at_a_time_with_policy_and_trees(run: Any, folders: Path, 
         "transformers generate_batch": 0,
     }
     assert {(c["batch"], c["rows"], c["nodes"]) for c in data["step_costs"]["pass"]} >= {(1, 1, 1), (2, 2, 2)}
-    assert set(data["environment"]["load"]) == {"load_average_start", "load_average_end", "cores_of_others", "note"}
+    assert set(data["environment"]["load"]) == {
+        *("load_average_start", "load_average_end", "cores_of_others", "note", "busy_after_s"),
+    }
     for text in ("Depth auto: ", "Tree of 3 nodes, depth 2: ", "A pass over 2 rows and no draft takes "):
         assert text in ran.out
     assert "Text of transformers generate_batch equal to depth 0: 3 of 3" in ran.out

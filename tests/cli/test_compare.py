@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
-from foretell.analysis.compare import TokenTime, entries_of
+from foretell.analysis.compare import TokenTime
 from foretell.analysis.contenders import contenders_of
+from foretell.analysis.entries import entries_of
 from foretell.checkpoints.adapter import save_adapter
 from foretell.checkpoints.load import load_trunk
 from foretell.config import HeadsConfig

@@ -92,6 +92,47 @@ def test_probe_reports_every_depth(run: Any, folders: Path, tmp_path: Path) -> N
     assert [d["agreement"] for d in report["depths"]] == [1.0, 1.0, 1.0] and report["num_records"] == 1
 
 
+def test_probe_on_texts_that_mean_nothing_says_so(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    """C42: noise, circles, copies, text that the heads were trained on; and none of it for a sound text."""
+    data, out, heads = tmp_path / "text.jsonl", tmp_path / "out.json", tmp_path / "heads"
+    shutil.copytree(folders / "right", heads)
+    config = json.loads((heads / "mtp_config.json").read_text())
+    config["training"] = {"recipe": {"data": {"files": [str(prompts)]}}}
+    (heads / "mtp_config.json").write_text(json.dumps(config))
+
+    def warnings(text: str, *line: object) -> list[str]:
+        data.write_text(text)
+        ran = run("probe", *line, "--json", out)
+        found: list[str] = json.loads(out.read_text())["warnings"]
+        assert ran.code == 0 and all(f"warning: {warning}" in ran.err for warning in found), ran.err
+        assert ran.err.count("warning: ") == len(found)
+        return found
+
+    right = (folders / "cycle", "--data", data, "--heads", folders / "right")
+    letters = '{"text": "abcdefghijkl"}\n'
+    assert warnings(letters, *right) == []
+    [found] = warnings(
+        '{"text": "How do I boil an egg?"}\n', folders / "random", *right[1:3], "--heads", folders / "noise"
+    )
+    assert found.startswith("the model finds the texts no likelier than random tokens")
+    [found] = warnings(json.dumps({"text": "abcdefghijklmnopqrstuvwxyz" * 5}), *right)
+    assert found.startswith("1 of 1 texts repeat themselves") and "same text): acceptance measures" in found
+    [found] = warnings(letters * 5, *right)
+    assert found.startswith("5 texts are 1 different ones")
+    served = ("--served", "here", "--prompts", prompts, "--max-tokens")
+    assert warnings(letters, *right, *served, 12) == []
+    [found] = warnings(letters, *right, *served, 90)
+    assert "3 of 3 outputs, and most of their tokens, repeat" in found
+    [found] = warnings(letters, *right[:3], "--heads", heads, *served, 12)
+    assert found.startswith(f"the heads were trained on {prompts}")
+
+
+def test_probe_on_a_text_longer_than_the_context(run: Any, folders: Path, tmp_path: Path) -> None:
+    data = tmp_path / "text.jsonl"
+    data.write_text(json.dumps({"text": "abcdefghijklmnopqrstuvwxyz" * 20}) + "\n")
+    assert run("probe", folders / "cycle", "--data", data, "--heads", folders / "right").code == 0
+
+
 def test_probe_names_what_is_wrong(run: Any, folders: Path, tmp_path: Path) -> None:
     data = tmp_path / "text.jsonl"
     data.write_text('{"text": "abc"}\n{"txt": "abc"}\n')

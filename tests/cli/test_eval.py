@@ -136,6 +136,32 @@ def test_parse(run: Any, folders: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("max_tokens", "second", "line", "warnings"),
+    [
+        (20, "c" * 246, "2 more were cut off (1 at 20 tokens, 1 by the end of the context)", ["20 tokens", "context"]),
+        (500, "c" * 246, "2 more were cut off by the end of the context and", ["context"]),
+        (10, "c" * 246, "2 more were cut off (1 at 10 tokens, 1 by the end of the context)", ["10 tokens", "context"]),
+        (10, "c" * 245, "2 more were cut off at 10 tokens and", ["10 tokens"]),
+    ],
+)
+def test_the_cause_of_a_cut_is_the_true_one(
+    run: Any, folders: Path, tmp_path: Path, max_tokens: int, second: str, line: str, warnings: list[str]
+) -> None:
+    """A context of 256 tokens: with 246 of them for the prompt there is room for 10, however many are asked for."""
+    prompts, out = tmp_path / "p.jsonl", tmp_path / "out.json"
+    prompts.write_text(json.dumps({"prompt": "ab"}) + "\n" + json.dumps({"prompt": second}) + "\n")
+    asked = ("--parse", "python", "--prompts", prompts, "--max-tokens", max_tokens)
+    ran = run("eval", folders / "cycle", *asked, "--json", out)
+    said = [warning for warning in json.loads(out.read_text())["warnings"] if "cut off" in warning]
+    assert ran.code == 0 and line in ran.out
+    assert len(said) == len(warnings) and all(f"warning: {warning}" in ran.err for warning in said)
+    for warning, word in zip(said, warnings, strict=True):
+        is_full = word == "context"
+        assert word in warning and ("give a larger --max-tokens" in warning) != is_full
+        assert ("where the context of 256 tokens was full" in warning) == is_full
+
+
 def test_all_three_share_a_report(run: Any, folders: Path, task: Path, text: Path, tmp_path: Path) -> None:
     prompts, out = tmp_path / "p.jsonl", tmp_path / "out.json"
     prompts.write_text('{"prompt": "ab"}\n')

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from foretell.analysis.load import LoadSnapshot
+from foretell.planning.model import Linear as PlanLinear
+from foretell.planning.open_model import open_model
 from tests import fixtures
 from tests.docs.conftest import ROOT
 from tests.planning.models import bench, write_json
@@ -103,6 +106,38 @@ def test_a_bench_file_beside_a_plan(run: Any, tiny: Path, tmp_path: Path) -> Non
     assert [row["predicted_tokens_per_s"] for row in report["against"]["hardware"]] == pytest.approx([plan[0], plan[2]])
 
 
+def test_where_the_seconds_of_prompts_are_from_is_said(run: Any, tiny: Path, tmp_path: Path) -> None:
+    """Predicted where the machine's file has such steps and the bench's has lengths, else a hint says why not."""
+    folder, common = tmp_path / "m", {"mode": "end-to-end", "num_prompts": 2, "num_output_tokens": 20}
+    fixtures.tiny_llama(num_hidden_layers=2).save_pretrained(folder)
+    shapes = [*open_model(str(folder)).linears, *open_model(str(folder)).heads.linears, PlanLinear(260, 64, 1)]
+    kernels = MACHINE.kernels | {(one.num_out, one.num_in): [(1.0, 1e-3), (4.0, 2e-3)] for one in shapes}
+    new = replace(MACHINE, kernels=kernels)
+    values = bench(bench_run(2, 0, 9.0, **common), bench_run(2, 1, 9.0, **common), passes=[(2, 2, 2, 0.1, 9)])
+    sample = {"system": "foretell", "depth": 0, "batch": 2, "prompt": 0, "num_tokens": [10, 10], "domain": "mixed"}
+    lengths = {"samples": [sample], "batches": [{"batch": 2, "prompt_tokens": [[9, 9]]}]}
+    for machine, more, hint in (
+        (new, lengths, None),
+        (replace(new, reads={}, catch_ups={}), lengths, "has no steps that read prompts; measure it again"),
+        (new, {}, "does not say how long its prompts were; a new bench does"),
+    ):
+        path = write_json(tmp_path / "b.json", values | more)
+        file = write_json(tmp_path / "machine.json", {"machine": machine.as_dict()})
+        ran = run("plan", folder, "--hardware", file, "--acceptance", "0.5", "--against", path)
+        assert ran.code == 0, ran.err
+        assert ("hint: what reading a prompt takes" in ran.err) == (hint is not None)
+        assert hint is None or hint in ran.err
+
+
+@pytest.mark.parametrize("kind", ["medusa", "parallel"])
+def test_heads_that_read_no_tokens(run: Any, kind: str) -> None:
+    ran = run("plan", "demo", "--heads", ROOT / f"adapters/smollm2-135m-instruct-{kind}", "--acceptance", "0.5")
+    assert ran.code == 0 and "3 modules" in ran.out and f"{kind} heads" in ran.out
+    assert [row[0] for row in table(ran.out)[1:]] == ["0", "1", "2", "3"]
+    ran = run("plan", "demo", "--heads", ROOT / f"adapters/smollm2-135m-instruct-{kind}", "--depth", 4)
+    assert ran.code == 2 and "the heads have modules for 3 depths only" in ran.err
+
+
 def test_our_bench_files_are_read(run: Any) -> None:
     path = ROOT / "docs" / "benchmarks" / "smollm2-135m-batches-8-16.json"
     ran = run("plan", "--against", path)
@@ -189,10 +224,11 @@ def test_measured_here_and_taken_again(
     run: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_busy: bool
 ) -> None:
     monkeypatch.setattr(LoadSnapshot, "cores_of_others", lambda self, end: 7.0 if is_busy else 0.0)
-    from foretell.planning import measure, thin
+    from foretell.planning import kernels, measure, thin
 
-    monkeypatch.setattr(measure, "_LARGE", 256)
-    monkeypatch.setattr(measure, "_BUSY", 256)
+    monkeypatch.setattr(kernels, "_LARGE", 256)
+    monkeypatch.setattr(kernels, "_BUSY", 256)
+    monkeypatch.setattr(measure, "ROUNDS", 1)
     monkeypatch.setattr(measure, "ROWS", (1, 2, 4))
     monkeypatch.setattr(measure, "BATCHES", (1, 2))
     monkeypatch.setattr(thin, "_STEPS", 2)

@@ -41,7 +41,7 @@ def test_results_are_printed_and_the_page_is_written(
 
 def test_help_names_every_command_whose_files_it_reads(run: Any) -> None:
     shown = " ".join(run("report", "--help").out.replace("│", " ").split())
-    assert "What bench, compare, verify and probe write" in shown
+    assert "What bench, compare, verify, probe, eval and plan write" in shown
 
 
 def test_a_probe_file_without_data_is_a_report(run: Any, files: list[Path], tmp_path: Path, undrawn: None) -> None:
@@ -94,6 +94,18 @@ def test_wrong_files_and_targets_are_one_line(run: Any, files: list[Path], tmp_p
         ran = run("report", *argv)
         assert ran.code in (1, 2) and ran.out == "" and ran.err.count("\n") == 1, argv
     assert names(tmp_path) == ["bench.json", "verify.json"]
+
+
+def test_of_a_wrong_file_and_a_page_that_exists_the_file_is_told(
+    run: Any, files: list[Path], tmp_path: Path, undrawn: None
+) -> None:
+    assert run("report", files[0]).code == 0
+    other = made.write(tmp_path, "other.json", {"setting": 1})
+    for argv in ([other], [files[0], other, "--html", "bench.json"], [other, "--html", tmp_path]):
+        ran = run("report", *argv)
+        assert ran.code == 1 and "other.json: has the keys setting" in ran.err and ran.err.count("\n") == 1, argv
+    ran = run("report", files[0])
+    assert ran.code == 2 and "report.html exists" in ran.err
 
 
 def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

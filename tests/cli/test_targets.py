@@ -105,6 +105,19 @@ def test_what_cannot_be_written_shows_before_the_work(tmp_path: Path, monkeypatc
     assert asked == [tmp_path]
 
 
+def test_missing_folders_are_made_when_the_file_is_written(
+    run: Any, folders: Path, prompts: Path, tmp_path: Path
+) -> None:
+    """As report and distill do for theirs, and --help says so; a command that fails makes none."""
+    out = tmp_path / "new" / "deep" / "out.json"
+    line = ("bench", folders / "cycle", "--prompts", prompts, "--max-tokens", 4, "--depths")
+    ran = run(*line, 1, "--json", out)  # no heads
+    assert ran.code == 2 and not out.parent.parent.exists()
+    ran = run(*line, 0, "--repeats", 1, "--json", out)
+    assert ran.code == 0 and json.loads(out.read_text())["runs"] and f"written: {out}" in ran.err
+    assert "Missing folders are made" in " ".join(run("bench", "--help").out.replace("│", " ").split())
+
+
 def test_every_command_marks_its_report(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
     heads = ("--heads", folders / "right")
     data = tmp_path / "text.jsonl"

@@ -174,6 +174,24 @@ def test_shapes_that_the_built_in_model_does_not_take(run: Any, options: tuple[o
     assert ran.code == 2 and message in ran.err
 
 
+def test_a_proof_on_texts_that_mean_nothing_says_so(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+    """C42: prompts that the model finds as likely as noise; texts that go in circles; a sound run says nothing."""
+    out = tmp_path / "out.json"
+    ran = run(*line(folders, prompts), "--depths", 1, "--json", out)
+    [found] = json.loads(out.read_text())["warnings"]
+    assert (
+        ran.code == 0 and found.startswith("the model finds the prompts no likelier") and f"warning: {found}" in ran.err
+    )
+    sound = ("verify", folders / "cycle", "--heads", folders / "right", "--prompts", prompts, "--depths", 1)
+    ran = run(*sound, "--max-tokens", 60, "--json", out)
+    [found] = json.loads(out.read_text())["warnings"]
+    assert ran.code == 0 and "3 of 3 outputs, and most of their tokens, repeat themselves" in found
+    ran = run(*sound, "--max-tokens", 12, "--json", out)
+    assert ran.code == 0 and json.loads(out.read_text())["warnings"] == [] and "warning" not in ran.err
+    ran = run(*sound, "--max-tokens", 12, "--params", "ignore_eos=true")
+    assert ran.code == 0 and "warning: EOS was ignored" in ran.err
+
+
 def test_controls_rules_and_law_of_a_model(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
     """One command checks greedy text under rules, the meter, and samples; the file says on what machine."""
     out = tmp_path / "out.json"

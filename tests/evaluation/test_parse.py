@@ -43,7 +43,7 @@ CODE = "def f():\n    return 1\n"
 def test_python(text: str, finish: Any, outcome: str) -> None:
     found = judge(None, text, finish, "python")
     assert found.outcome == outcome, found
-    assert bool(found.message) == (outcome == "fails")
+    assert bool(found.message) == (outcome in ("fails", "cut off"))
 
 
 def test_a_block_loses_no_more_than_the_indent_of_its_fence() -> None:
@@ -89,7 +89,20 @@ def test_the_share_leaves_out_what_was_cut_off() -> None:
         "num_failed": 1,
         "num_empty": 1,
         "num_cut_off": 1,
+        "num_context_full": 0,
         "share": 0.5,
     }
     assert report([judge(None, CODE, "length", "python")], "python").share is None
     assert report([], "json").share is None
+
+
+def test_a_full_context_is_told_from_too_few_tokens() -> None:
+    """Both are cut off and not judged; what ended on its own, or closed its block, is judged in a full context too."""
+    few, full = (judge(None, CODE, "length", "python", is_full) for is_full in (False, True))
+    assert few.outcome == full.outcome == "cut off"
+    assert few.message == "it had all the tokens that an answer may have"
+    assert full.message == "the model's context was full"
+    judged = [few, full, full, judge(None, CODE, "stop", "python", True)]
+    judged.append(judge(None, f"```python\n{CODE}```\nNow", "length", "python", True))
+    found = report(judged, "python")
+    assert (found.num_cut_off, found.num_context_full, found.num_parsed, found.share) == (3, 2, 2, 1.0)

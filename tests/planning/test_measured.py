@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from foretell.errors import DataError, ForetellError, UnsupportedModel, UsageError
-from foretell.planning import measure as measure_module
-from foretell.planning import thin as thin_module
-from foretell.planning.measure import measure
-from foretell.planning.measured import KEY, MeasuredCosts, MeasuredMachine, read_machine
+from foretell.config import HeadsConfig
+from foretell.errors import DataError, ForetellError, UsageError
+from foretell.planning.machine_file import read_machine
+from foretell.planning.measured import KEY, MeasuredMachine
+from foretell.planning.measured_costs import MeasuredCosts
 from foretell.planning.model import Linear
-from foretell.planning.open_model import open_model
-from tests import fixtures
 from tests.planning.models import preset, write_json
 from tests.planning.test_roofline import HEADS, MODEL
 
@@ -46,6 +43,8 @@ MACHINE = MeasuredMachine(
     thin_head=(Linear(6, 4, 3), Linear(6, 4, 1)),
     samples={(10, 20): [[2.0, 3.0, 4.0], [3.0, 3.0]]},
     environment={"date": "2026-01-01", "load": {"cores_of_others": 0.0}},
+    reads={1: [(8.0, 140.0), (16.0, 180.0)], 4: [(8.0, 200.0)]},
+    catch_ups={1: [(8.0, 26.0), (16.0, 32.0)], 4: [(8.0, 70.0)]},
 )
 
 
@@ -68,12 +67,47 @@ def test_a_draft_is_the_thin_one_with_wider_heads() -> None:
     assert MeasuredCosts(MACHINE, distinct).draft_s(1, 2, 2.0, 1.0) == pytest.approx(40 + 2 * first)
 
 
+def test_a_step_that_reads_prompts_is_put_together_too() -> None:
+    costs = MeasuredCosts(MACHINE, REAL)
+    assert costs.knows_prompts
+    # One prompt of 8 tokens alone: layers at 8 rows (4 x 12), the output matrix at one (10); the thin one's are 5 x 1.
+    assert costs.join_s(0, 0, [8], 1) == pytest.approx(140 - 5 + 4 * 12 + 10)
+    # Half of 16 tokens between the two lengths, and no first token yet, so nothing is projected.
+    assert costs.join_s(0, 0, [12], 0) == pytest.approx(160 - 5 + 4 * 16)
+    # Beside 2 rows of 2 tokens: 4 rows more become 12 (16 - 8 a layer), 4 projected become 5 (50 - 40), and launches
+    # are there already: a step of one row less its thin layers, 100 - 5.
+    assert costs.join_s(2, 2, [8], 1) == pytest.approx((140 - 5) - (100 - 5) + 4 * (16 - 8) + (50 - 40))
+    # Two prompts lie a third of the way from 1 to 4.
+    assert costs.join_s(0, 0, [8, 8], 2) == pytest.approx(140 + 60 / 3 - 5 + 4 * 20 + 20)
+
+
+def test_heads_read_a_prompt_before_their_first_draft() -> None:
+    costs = MeasuredCosts(MACHINE, REAL)
+    # The thin ones take 26 beside 20; theirs: one row becomes 8 (2 x (12 - 5), the other shape is flat).
+    one = (26 - 20) + 2 * (12 - 5)
+    assert costs.catch_up_s(1, 2, [8]) == pytest.approx(one)
+    # Of three rows two go on as before.
+    assert costs.catch_up_s(3, 2, [8]) == pytest.approx((26 - 20) + 2 * (14 - 7))
+    distinct = replace(REAL, heads=replace(REAL.heads, distinct=True))
+    assert MeasuredCosts(MACHINE, distinct).catch_up_s(1, 2, [8]) == pytest.approx(2 * one)
+    without = replace(REAL, heads=replace(REAL.heads, cache=replace(REAL.heads.cache, num_layers=0)))
+    assert costs.catch_up_s(1, 0, [8]) == MeasuredCosts(MACHINE, without).catch_up_s(1, 2, [8]) == 0
+
+
+def test_heads_of_another_kind_are_refused() -> None:
+    medusa = replace(REAL, heads=replace(REAL.heads, config=HeadsConfig(kind="medusa")))
+    with pytest.raises(UsageError, match="with sequential heads, and these are medusa; measure it again"):
+        MeasuredCosts(MACHINE, medusa)
+
+
 def test_a_file_gives_back_what_was_measured(tmp_path: Path) -> None:
     path = write_json(tmp_path / "m.json", {KEY: MACHINE.as_dict()})
     assert read_machine(path) == MACHINE
     bare = MACHINE.as_dict()
-    del bare["environment"], bare["kernels"][2]["samples"]
-    assert read_machine(write_json(path, {KEY: bare})) == replace(MACHINE, samples={}, environment={})
+    del bare["environment"], bare["kernels"][2]["samples"], bare["reads"], bare["catch_ups"], bare["heads_kind"]
+    old = read_machine(write_json(path, {KEY: bare}))
+    assert old == replace(MACHINE, samples={}, environment={}, reads={}, catch_ups={})
+    assert not MeasuredCosts(old, REAL).knows_prompts
     assert MACHINE.hardware.balance("bfloat16") == 1000 and MACHINE.max_rows == 4
 
 
@@ -103,6 +137,12 @@ def test_another_model_is_refused() -> None:
         ("environment", 3),
         ("passes", []),
         ("drafts", [{"rows": 1, "depths": [], "seconds": []}]),
+        ("reads", 3),
+        ("reads", []),
+        ("reads", [{"rows": 1, "lengths": [2, 1], "seconds": [1, 1]}]),
+        ("catch_ups", [{"rows": 0, "lengths": [1], "seconds": [1]}]),
+        ("heads_kind", "x"),
+        ("heads_kind", [1]),
         ("thin", [[1, 2]]),
         ("thin_head", None),
     ],
@@ -119,36 +159,3 @@ def test_another_file_is_refused(tmp_path: Path) -> None:
         read_machine(write_json(tmp_path / "m.json", {"runs": []}))
     with pytest.raises(ForetellError, match="cannot be read"):
         read_machine(tmp_path)
-
-
-def test_a_tiny_model_is_measured_for_real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(measure_module, "_LARGE", 256)
-    monkeypatch.setattr(measure_module, "_BUSY", 256)
-    monkeypatch.setattr(measure_module, "ROWS", (1, 2, 4))
-    monkeypatch.setattr(measure_module, "BATCHES", (1, 2))
-    monkeypatch.setattr(thin_module, "_STEPS", 4)
-    fixtures.tiny_llama(hidden_size=96, intermediate_size=128).save_pretrained(tmp_path / "m")
-    model = open_model(str(tmp_path / "m"))
-    seen: list[tuple[int, int]] = []
-    machine = measure(model, "float32", "cpu", 6, 2, 3, lambda done, total: seen.append((done, total)))
-    assert seen == [(k, 6) for k in range(1, 7)]
-    assert sorted(machine.passes) == [1, 2, 3] and [x for x, _ in machine.passes[2]] == [1, 2, 3]
-    assert [x for x, _ in machine.drafts[3]] == [1, 2]
-    assert {(128, 96), (96, 128), (260, 96), (96, 192)} <= machine.kernels.keys()
-    # Its two layers have the real one's attention: 4 heads of 16, of width 64 in all, and 2 of keys.
-    assert Linear(32, 64, 4) in machine.thin and Linear(260, 64, 1) in machine.thin
-    assert all(seconds > 0 for points in machine.kernels.values() for _, seconds in points)
-    assert machine.samples.keys() == machine.kernels.keys()
-    for shape, points in machine.kernels.items():
-        assert [len(passes) for passes in machine.samples[shape]] == [measure_module._REPEATS] * 3
-        assert [seconds for _, seconds in points] == [statistics.median(each) for each in machine.samples[shape]]
-    costs = MeasuredCosts(machine, model)
-    assert costs.pass_s(1, 2) > 0 and costs.draft_s(2, 2, 1.5, 1.0) > 0
-
-
-def test_what_cannot_be_measured_is_said() -> None:
-    with pytest.raises(UsageError, match="float8 do not run here"):
-        measure(preset("smollm2-135m"), "float8", "cpu", 8, 1)
-    for name in ("deepseek-v3", "qwen3.5-0.8b"):
-        with pytest.raises(UnsupportedModel, match="experts or recurrent"):
-            measure(preset(name), "float32", "cpu", 8, 1)

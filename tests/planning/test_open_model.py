@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from foretell.errors import CheckpointError, ForetellError, UsageError
-from foretell.planning.open_model import open_model, with_adapter
+from foretell.errors import CheckpointError, ForetellError
+from foretell.planning.open_model import open_model
 from foretell.planning.presets import PRESETS
 from tests import fixtures
 from tests.docs.conftest import ROOT
@@ -124,15 +124,6 @@ def _layer(at: str) -> dict[str, tuple[int, ...]]:
         f"{at}.mlp.up_proj.weight": (96, 64),
         f"{at}.mlp.down_proj.weight": (64, 96),
     }
-
-
-def test_an_adapter_brings_its_own_sizes() -> None:
-    own = preset("smollm2-135m")
-    model = with_adapter(own, str(ROOT / "adapters/smollm2-135m-instruct"))
-    assert model.heads.stack.output == 8192 * 576 and model.heads.draft_vocab == 8192
-    assert model.heads.parameters == own.heads.parameters  # one layer of the trunk's kind, and a projection
-    with pytest.raises(UsageError, match=r"was made for SmolLM2.*not for smollm2-360m"):
-        with_adapter(preset("smollm2-360m"), str(ROOT / "adapters/smollm2-135m-instruct"))
 
 
 @pytest.mark.parametrize(

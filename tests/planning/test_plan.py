@@ -26,7 +26,7 @@ class Linear:
     per_token: float = 0.0
     per_depth: float = 0.05
 
-    def pass_s(self, batch: int, nodes: int) -> float:
+    def pass_s(self, batch: int, nodes: float) -> float:
         return 1 + self.per_token * (batch * nodes - 1)
 
     def draft_s(self, batch: int, depth: int, num_true: float, width: float) -> float:

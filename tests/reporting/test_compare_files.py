@@ -65,6 +65,16 @@ def test_warnings_of_the_file_are_warnings_of_the_page(kind: str, tmp_path: Path
     assert ("f0: " + made.compare_batches()["warnings"][0], True) in texts(made_page)
 
 
+def test_what_else_ran_is_said_once(tmp_path: Path) -> None:
+    """Commands write it beside their warnings, and as one of them."""
+    values = made.bench(warnings=["took 0.70 of 2 cores", "another"])
+    values["environment"]["load"] = {"note": "took 0.70 of 2 cores"}
+    assert [text for text, warns in texts(page(tmp_path, values)) if warns] == [
+        "f0: took 0.70 of 2 cores.",
+        "f0: another",
+    ]
+
+
 def test_tokens_a_pass_counts_every_pass_where_the_file_does(tmp_path: Path) -> None:
     def lengths(change: dict[str, Any], most: int) -> tuple[list[str], str]:
         values = made.compare_batches()

@@ -69,20 +69,20 @@ def test_changed_files(kind: str, tmp_path: Path, undrawn: None) -> None:
     """Everything but the drawing, a hundred times."""
     source, pages = random.Random(kind), 0
     for _ in range(100):
-        pages += one(kind, source, tmp_path)
+        pages += one(KINDS[kind], source, tmp_path)
     assert pages > 10
 
 
 @pytest.mark.parametrize("kind", ["bench", "compare batches", "probe", "served", "log"])
 def test_changed_files_with_figures(kind: str, tmp_path: Path) -> None:
     source = random.Random(f"{kind} drawn")
-    assert sum(one(kind, source, tmp_path) for _ in range(3)) > 0
+    assert sum(one(KINDS[kind], source, tmp_path) for _ in range(3)) > 0
 
 
-def one(kind: str, source: random.Random, folder: Path) -> bool:
-    """True where it gave a page."""
-    values = mutate(KINDS[kind], source)
-    text = "\n".join(map(json.dumps, values)) if kind == "log" else json.dumps(values)
+def one(whole: Any, source: random.Random, folder: Path) -> bool:
+    """True where it gave a page. ``whole``: the values of a file, or of every line of one."""
+    values = mutate(whole, source)
+    text = "\n".join(map(json.dumps, values)) if isinstance(whole, list) else json.dumps(values)
     path = made.write(folder, "f.json", text)
     try:
         page = build(read_results([path]), "T", "1")

@@ -1,4 +1,4 @@
-"""Fuzzed with schemathesis: whatever fits the OpenAPI document, and much that does not, gets an answer that is in it."""
+"""Fuzzed with schemathesis: whatever fits the OpenAPI document, and much that does not, gets an answer it names."""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 
 from foretell.analysis.batch_references import CannotRun, GenerateBatch, GenerateBatches
 from foretell.analysis.batch_systems import EngineBatch, GroupSample
@@ -10,6 +12,7 @@ from foretell.analysis.bench import make_report, settings_of
 from foretell.analysis.bench_report import BenchReport, ColdStart
 from foretell.analysis.records import Record, Setting, turns
 from foretell.analysis.step_costs import StepCosts
+from foretell.analysis.stopped import kept, of_turns, whole_turns
 from foretell.analysis.texts import BenchPrompt, groups_of
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.models.mtp_model import MTPModel
@@ -30,6 +33,7 @@ def run_batch_bench(
     drafter: DrafterConfig | None = None,
     nodes: Sequence[int] = (),
     costs: StepCosts | None = None,
+    on_stop: Callable[[BenchReport], None] | None = None,
 ) -> BenchReport:
     """Measure ``batch`` requests at a time, prompts included; depth 0 is always among the depths.
 
@@ -48,38 +52,46 @@ def run_batch_bench(
     num_warm = max_tokens if "auto" in depths else min(max_tokens, _WARM_UP_TOKENS)
     warm_up: dict[Setting, GroupSample] = {}
     failed: dict[Setting, str] = {}
-    for system in systems:
-        try:
-            warm_up[system.setting] = system.run(groups[0], num_warm)
-        except CannotRun as error:
-            failed[system.setting] = str(error)
+    with costs.paused() if costs else nullcontext():
+        for system in systems:
+            try:
+                warm_up[system.setting] = system.run(groups[0], num_warm)
+            except CannotRun as error:
+                failed[system.setting] = str(error)
     systems = [system for system in systems if system.setting not in failed]
     records: list[Record[GroupSample]] = []
     num_done, num_total = 0, len(groups) * repeats * len(systems)
-    for repeat, index, system in turns(systems, len(groups), repeats):
-        setting = system.setting
-        num_done += 1
-        if setting not in failed:
-            try:
-                sample = system.run(groups[index], max_tokens)
-            except CannotRun as error:
-                failed[setting] = str(error)
-                continue
-            records.append(
-                Record(setting.system, setting.depth, index, repeat, groups[index].domain, sample, setting.num_nodes)
-            )
-        if on_progress:
-            on_progress(num_done, num_total)
-    return make_report(
-        model,
-        prompts,
-        [record for record in records if record.setting not in failed],
-        drafter,
-        batch,
-        ColdStart.of(warm_up, groups[0].name, groups[0].indices),
-        [group.indices for group in groups],
-        [f"{setting.system} at batch {batch} is left out: {_one_line(why)}" for setting, why in failed.items()],
-    )
+    cold_start = ColdStart.of(warm_up, groups[0].name, groups[0].indices)
+
+    def report(measured: Sequence[Record[GroupSample]]) -> BenchReport:
+        notes = [f"{setting.system} at batch {batch} is left out: {_one_line(why)}" for setting, why in failed.items()]
+        return make_report(
+            model, prompts, measured, drafter, batch, cold_start, [group.indices for group in groups], notes
+        )
+
+    def able() -> list[Record[GroupSample]]:
+        return [record for record in records if record.setting not in failed]
+
+    def stopped(with_summaries: bool) -> BenchReport:
+        num_able = sum(system.setting not in failed for system in systems)
+        whole = of_turns(able(), whole_turns(able(), num_able) if with_summaries else set())
+        return replace(report(whole), records=able(), num_planned=num_total)
+
+    with kept(on_stop, stopped):
+        for repeat, index, system in turns(systems, len(groups), repeats):
+            setting, domain = system.setting, groups[index].domain
+            num_done += 1
+            if setting not in failed:
+                try:
+                    sample = system.run(groups[index], max_tokens)
+                except CannotRun as error:
+                    failed[setting] = str(error)
+                    continue
+                place = (setting.system, setting.depth, index, repeat, domain)
+                records.append(Record(*place, sample, setting.num_nodes))
+            if on_progress:
+                on_progress(num_done, num_total)
+    return report(able())
 
 
 def _one_line(text: str) -> str:

@@ -6,12 +6,15 @@ For each repeat and prompt, every system decodes the prompt once, and the order 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any
 
 from foretell.analysis.bench_report import BenchReport, ColdStart, first_texts, unequal_texts
 from foretell.analysis.lossless import explain
 from foretell.analysis.records import Record, Setting, turns
 from foretell.analysis.step_costs import StepCosts
+from foretell.analysis.stopped import kept, of_turns, whole_turns
 from foretell.analysis.summary import summarise
 from foretell.analysis.systems import EngineSystem, Sample, TransformersSystem
 from foretell.analysis.texts import BenchPrompt
@@ -34,12 +37,14 @@ def run_bench(
     drafter: DrafterConfig | None = None,
     nodes: Sequence[int] = (),
     costs: StepCosts | None = None,
+    on_stop: Callable[[BenchReport], None] | None = None,
 ) -> BenchReport:
     """Measure every depth (0 is always among them) and the reference, one prompt at a time and without prefill.
 
     ``drafter`` as for Engine. ``nodes``: see ``settings_of``. ``costs`` collects what steps cost.
     ``on_progress(num_done, num_total)``. A few tokens warm every system up; where "auto" is among the depths, the whole
     first prompt, and what the policy's first text gave is reported as its cold start.
+    ``on_stop`` gets the report of what was measured where an exception, Ctrl-C too, ends the run (see `stopped`).
     """
     settings = settings_of(model, depths, nodes, drafter)
     systems: list[EngineSystem | TransformersSystem] = [
@@ -50,17 +55,27 @@ def run_bench(
     first = prompts[0]
     num_warm = max_tokens if "auto" in depths else min(max_tokens, _WARM_UP_TOKENS)
     warm_up: dict[Setting, Sample] = {}
-    for system in systems:
-        warm_up[system.setting] = system.run(first.token_ids, num_warm, first.domain)
+    with costs.paused() if costs else nullcontext():
+        for system in systems:
+            warm_up[system.setting] = system.run(first.token_ids, num_warm, first.domain)
     records: list[Record[Sample]] = []
     num_total = len(prompts) * repeats * len(systems)
-    for repeat, index, system in turns(systems, len(prompts), repeats):
-        prompt, setting = prompts[index], system.setting
-        sample = system.run(prompt.token_ids, max_tokens, prompt.domain)
-        records.append(Record(setting.system, setting.depth, index, repeat, prompt.domain, sample, setting.num_nodes))
-        if on_progress:
-            on_progress(len(records), num_total)
-    return make_report(model, prompts, records, drafter, 1, ColdStart.of(warm_up, f"{first.domain}, 1 prompt", [0]))
+    cold_start = ColdStart.of(warm_up, f"{first.domain}, 1 prompt", [0])
+
+    def stopped(with_summaries: bool) -> BenchReport:
+        whole = of_turns(records, whole_turns(records, len(systems)) if with_summaries else set())
+        made = make_report(model, prompts, whole, drafter, 1, cold_start)
+        return replace(made, records=list(records), num_planned=num_total)
+
+    with kept(on_stop, stopped):
+        for repeat, index, system in turns(systems, len(prompts), repeats):
+            prompt, setting = prompts[index], system.setting
+            sample = system.run(prompt.token_ids, max_tokens, prompt.domain)
+            place = (setting.system, setting.depth, index, repeat, prompt.domain)
+            records.append(Record(*place, sample, setting.num_nodes))
+            if on_progress:
+                on_progress(len(records), num_total)
+    return make_report(model, prompts, records, drafter, 1, cold_start)
 
 
 def settings_of(
@@ -121,4 +136,5 @@ def make_report(
         cold_start,
         plain,
         list(notes),
+        prompt_tokens=[[len(prompts[index].token_ids) for index in group] for group in members],
     )

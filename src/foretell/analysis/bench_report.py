@@ -39,7 +39,9 @@ class BenchReport:
     """Summaries per system, depth and domain ("all" first), and every output of ours that was not depth 0's.
 
     ``num_unlike``: for each reference, prompts where it wrote something else than depth 0. ``plain_texts``: depth 0's
-    first output of every prompt. ``notes``: what could not be measured, and why.
+    first output of every prompt. ``notes``: what could not be measured, and why. ``num_planned``: of a run that was
+    stopped, the measurements that it was to have; ``records`` are those that it came to (see `stopped`).
+    ``prompt_tokens``: lengths of every group's prompts, in the order in which they were handed over.
     """
 
     runs: list[RunSummary]
@@ -50,6 +52,8 @@ class BenchReport:
     cold_start: ColdStart | None = None
     plain_texts: dict[int, list[int]] = field(default_factory=dict, repr=False)
     notes: list[str] = field(default_factory=list)
+    num_planned: int | None = None
+    prompt_tokens: list[list[int]] = field(default_factory=list)
 
     @property
     def num_reference_differences(self) -> int:
@@ -57,14 +61,20 @@ class BenchReport:
         return self.num_unlike.get("transformers", 0)
 
     @property
-    def best_depth(self) -> int:
-        """Depth with the highest median speed-up over all prompts, of the fixed ones; 0 where drafting loses."""
-        return int(best_run(self.runs).depth)
+    def best_depth(self) -> int | None:
+        """Depth with the highest median speed-up over all prompts, of the fixed ones; 0 where drafting loses, None
+        where the run was stopped before its first whole turn.
+        """
+        return int(best_run(self.runs).depth) if self.runs else None
 
     @property
     def passed(self) -> bool:
         """True where every difference is a near tie."""
         return all(d.verdict == "near tie" for d in self.differences)
+
+    def outputs(self) -> list[list[int]]:
+        """Depth 0's texts, to see whether they mean anything (`meaning`)."""
+        return list(self.plain_texts.values())
 
     def num_plain_unlike(self, other: BenchReport) -> int:
         """Prompts whose depth 0 text is another than in ``other``: a pass of another width may round otherwise."""
@@ -96,12 +106,21 @@ def together(reports: Sequence[BenchReport]) -> dict[str, Any]:
             "num_texts_unlike_depth_0": report.num_unlike | {"foretell": len(report.differences)},
             "num_plain_texts_unlike_batch_1": None if single is None else report.num_plain_unlike(single),
             "notes": report.notes,
+            "prompt_tokens": report.prompt_tokens,
+            **stopped_early(report.num_planned, len(report.records)),
         }
         for report in reports
     ]
     lists = {key: [item for r in reports for item in r.as_dict()[key]] for key in ("runs", "differences")}
     samples = [{"batch": report.batch, **record.as_dict()} for report in reports for record in report.records]
     return {**first, **lists, "batches": batches, "samples": samples}
+
+
+def stopped_early(num_planned: int | None, num_measured: int) -> dict[str, Any]:
+    """What a file says of a batch size that was not finished; nothing of one that was."""
+    if num_planned is None:
+        return {}
+    return {"incomplete": True, "num_measured": num_measured, "num_planned": num_planned}
 
 
 def first_texts(records: Sequence[Record[Any]], members: Sequence[Sequence[int]]) -> dict[int, list[int]]:

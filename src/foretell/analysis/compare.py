@@ -9,39 +9,17 @@ from typing import Any
 from foretell.analysis.batch_systems import EngineBatch
 from foretell.analysis.bench import make_report
 from foretell.analysis.bench_report import BenchReport
-from foretell.analysis.contenders import PLAIN, Contender
+from foretell.analysis.contenders import PLAIN
+from foretell.analysis.entries import Entry
 from foretell.analysis.records import Record, percentile, turns
+from foretell.analysis.step_costs import StepCosts
+from foretell.analysis.stopped import kept, of_turns, whole_turns
 from foretell.analysis.summary import ALL, RunSummary, summarise
 from foretell.analysis.systems import EngineSystem
 from foretell.analysis.texts import BenchPrompt, PromptGroup, groups_of
-from foretell.errors import UsageError
-from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
-from foretell.types import Depth
 
 _WARM_UP_TOKENS = 8
-
-
-@dataclass(frozen=True)
-class Entry:
-    """A contender at one depth, as a chain or, with ``num_nodes``, a tree; None of it = depth 0."""
-
-    contender: Contender | None
-    depth: Depth = 0
-    num_nodes: int = 0
-
-    @property
-    def name(self) -> str:
-        """The contender's, or "plain"."""
-        return self.contender.name if self.contender else PLAIN
-
-    def system(self, trunk: Trunk, batch: int) -> EngineSystem | EngineBatch:
-        """What is timed."""
-        model = self.contender.model if self.contender else MTPModel(trunk).eval()
-        drafter = self.contender.drafter if self.contender else None
-        if batch == 1:
-            return EngineSystem(model, self.depth, drafter, self.num_nodes)
-        return EngineBatch(model, batch, self.depth, drafter, self.num_nodes)
 
 
 @dataclass(frozen=True)
@@ -85,20 +63,22 @@ class Comparison:
     """What one batch size gave: plain decoding first, then every entry, "all" domains before single ones.
 
     ``reports``: a bench report of each entry against depth 0; texts that differ from depth 0's are explained there.
-    ``records``: every single measurement, of depth 0 under the name "plain".
+    ``records``: every single measurement, of depth 0 under the name "plain". ``num_planned``: of a run that was
+    stopped, the measurements that it was to have; summaries and reports are then of whole turns alone (see `stopped`).
     """
 
     batch: int
     runs: list[ComparedRun]
     reports: list[tuple[Entry, BenchReport]] = field(repr=False)
     records: list[tuple[Entry, Record[Any]]] = field(repr=False)
+    num_planned: int | None = None
 
     @property
     def passed(self) -> bool:
         """True where every text is depth 0's, or parts from it at a near tie."""
         return all(report.passed for _, report in self.reports)
 
-    def plain_texts(self) -> list[list[int]]:
+    def outputs(self) -> list[list[int]]:
         """Depth 0's output for every prompt, in its first repeat."""
         first = [r for entry, r in self.records if entry.contender is None and r.repeat == 0]
         return [text for record in first for text in record.sample.texts]
@@ -109,34 +89,6 @@ class Comparison:
         return max(own, key=lambda r: r.run.speedup.median if r.run.speedup else 0.0, default=None)
 
 
-def entries_of(contenders: Sequence[Contender], depths: Sequence[Depth], nodes: Sequence[int]) -> list[Entry]:
-    """Every contender at every depth that it has, and as trees where it branches.
-
-    A depth beyond a contender's last is left out for it (`left_out`); raises UsageError where none is left.
-    """
-    entries = []
-    for contender in contenders:
-        limit = contender.max_depth()
-        own = [depth for depth in depths if depth == "auto" or (depth and (limit is None or depth <= limit))]
-        if not own:
-            raise UsageError(f"depths {', '.join(map(str, depths))}: {contender.label} drafts {limit} tokens at most")
-        entries += [Entry(contender, depth) for depth in own]
-        if contender.drafter.branches:
-            entries += [Entry(contender, depth, n) for n in nodes for depth in own if depth != "auto" and depth < n]
-    return entries
-
-
-def left_out(contenders: Sequence[Contender], depths: Sequence[Depth], nodes: Sequence[int]) -> list[str]:
-    """A sentence for every contender that has not all of ``depths``, or no trees though ``nodes`` are asked for."""
-    flat = [contender.label for contender in contenders if nodes and not contender.drafter.branches]
-    return [f"{label} drafts chains alone: no trees for it" for label in flat] + [
-        f"{contender.label} drafts {limit} tokens at most: depth {', '.join(map(str, beyond))} is left out for it"
-        for contender in contenders
-        if (limit := contender.max_depth()) is not None
-        and (beyond := [depth for depth in depths if depth != "auto" and depth > limit])
-    ]
-
-
 def run_comparison(
     trunk: Trunk,
     entries: Sequence[Entry],
@@ -145,8 +97,14 @@ def run_comparison(
     max_tokens: int,
     repeats: int = 1,
     on_progress: Callable[[int, int], None] | None = None,
+    costs: dict[str, StepCosts] | None = None,
+    on_stop: Callable[[Comparison], None] | None = None,
 ) -> Comparison:
     """Decode every prompt with depth 0 and every entry, in an order that rotates. Greedy.
+
+    ``costs`` collects what the steps of each system cost, by its name: a draft costs what its drafter costs, and a pass
+    has the work of keeping that drafter's states in it. ``on_stop`` gets what was measured where an exception, Ctrl-C
+    too, ends the run (see `stopped`).
 
     One request at a time is timed without its prompt, batches in groups with them, as ``run_bench`` and
     ``run_batch_bench`` do; what they say of warm-up, prefixes and domains holds here too.
@@ -155,7 +113,8 @@ def run_comparison(
         groups_of(prompts, batch) if batch > 1 else [PromptGroup(p.domain, [i], [p]) for i, p in enumerate(prompts)]
     )
     every = [Entry(None), *entries]
-    systems = [(entry, entry.system(trunk, batch)) for entry in every]
+    of_name: dict[str, StepCosts] = {} if costs is None else costs
+    systems = [(entry, entry.system(trunk, batch, of_name.setdefault(entry.name, StepCosts()))) for entry in every]
 
     def decode(system: EngineSystem | EngineBatch, group: PromptGroup, most: int) -> Any:
         if isinstance(system, EngineBatch):
@@ -163,24 +122,33 @@ def run_comparison(
         return system.run(group.prompts[0].token_ids, most, group.domain)
 
     for entry, system in systems:
-        decode(system, groups[0], max_tokens if entry.depth == "auto" else min(max_tokens, _WARM_UP_TOKENS))
+        with of_name[entry.name].paused():
+            decode(system, groups[0], max_tokens if entry.depth == "auto" else min(max_tokens, _WARM_UP_TOKENS))
     taken: list[tuple[Entry, Record[Any]]] = []
     num_total = len(groups) * repeats * len(systems)
-    for repeat, index, (entry, system) in turns(systems, len(groups), repeats):
-        sample = decode(system, groups[index], max_tokens)
-        setting = system.setting
-        domain, num_nodes = groups[index].domain, setting.num_nodes
-        taken.append((entry, Record(setting.system, setting.depth, index, repeat, domain, sample, num_nodes)))
-        if on_progress:
-            on_progress(len(taken), num_total)
-    records = {entry: [record for owner, record in taken if owner is entry] for entry in every}
-    plain = records[every[0]]
-    reports = [(e, _report(e, prompts, [*plain, *records[e]], batch, groups)) for e in entries]
-    dtype = str(trunk.dtype).removeprefix("torch.")
-    runs = [_compared(PLAIN, run, plain) for run in summarise(plain, dtype, None, batch)]
-    for entry, report in reports:
-        runs += [_compared(entry.name, run, records[entry]) for run in report.runs if run.depth != 0]
-    return Comparison(batch, runs, reports, taken)
+
+    def comparison(measured: set[tuple[int, int]]) -> Comparison:
+        records = {entry: of_turns([r for owner, r in taken if owner is entry], measured) for entry in every}
+        plain = records[every[0]]
+        reports = [(e, _report(e, prompts, [*plain, *records[e]], batch, groups)) for e in entries]
+        dtype = str(trunk.dtype).removeprefix("torch.")
+        runs = [_compared(PLAIN, run, plain) for run in summarise(plain, dtype, None, batch)] if plain else []
+        for entry, report in reports:
+            runs += [_compared(entry.name, run, records[entry]) for run in report.runs if run.depth != 0]
+        return Comparison(batch, runs, reports, taken)
+
+    def whole() -> set[tuple[int, int]]:
+        return whole_turns([record for _, record in taken], len(systems))
+
+    with kept(on_stop, lambda summaries: replace(comparison(whole() if summaries else set()), num_planned=num_total)):
+        for repeat, index, (entry, system) in turns(systems, len(groups), repeats):
+            sample = decode(system, groups[index], max_tokens)
+            setting = system.setting
+            domain, num_nodes = groups[index].domain, setting.num_nodes
+            taken.append((entry, Record(setting.system, setting.depth, index, repeat, domain, sample, num_nodes)))
+            if on_progress:
+                on_progress(len(taken), num_total)
+    return comparison(whole())
 
 
 def _report(
@@ -208,44 +176,3 @@ def _compared(name: str, run: RunSummary, records: Sequence[Record[Any]]) -> Com
         TokenTime.of(rates),
         share["draft"] / rest if share and rest else None,
     )
-
-
-def together(comparisons: Sequence[Comparison], entries: Sequence[Entry]) -> dict[str, Any]:
-    """Several batch sizes as one file (the caller adds ``environment``)."""
-    return {
-        "compare": True,
-        "systems": [_system(entry, comparisons) for entry in entries],
-        "runs": [run.as_dict() for comparison in comparisons for run in comparison.runs],
-        "samples": [
-            {"batch": comparison.batch, "name": entry.name, **record.as_dict()}
-            for comparison in comparisons
-            for entry, record in comparison.records
-        ],
-        "differences": [
-            {"name": entry.name, "num_nodes": entry.num_nodes, **asdict(difference)}
-            for comparison in comparisons
-            for entry, report in comparison.reports
-            for difference in report.differences
-        ],
-    }
-
-
-def _system(entry: Entry, comparisons: Sequence[Comparison]) -> dict[str, Any]:
-    contender = entry.contender
-    assert contender is not None
-    held = [
-        r.run.extra_memory_bytes
-        for comparison in comparisons
-        for r in comparison.runs
-        if (r.name, r.run.depth, r.run.num_nodes) == (entry.name, entry.depth, entry.num_nodes)
-    ]
-    return {
-        "name": entry.name,
-        "label": contender.label,
-        "drafter": contender.drafter.kind,
-        "source": contender.source,
-        "depth": entry.depth,
-        "num_nodes": entry.num_nodes,
-        "extra_parameters": contender.parameters,
-        "extra_memory_bytes": max(held, default=0),
-    }

@@ -43,7 +43,7 @@ class LoadSnapshot:
         """Plain values for the environment of a bench file; ``note`` is None where the machine was quiet."""
         others = self.cores_of_others(end)
         note = None
-        if others is not None and others > _SHARE * num_cores():
+        if others is not None and is_much(others):
             note = (
                 f"other processes took {others:.2f} of {num_cores()} cores meanwhile: tokens/s are too low, speed-ups "
                 "less sure"
@@ -54,6 +54,11 @@ class LoadSnapshot:
             "cores_of_others": others,
             "note": note,
         }
+
+
+def is_much(cores_of_others: float) -> bool:
+    """Whether others have so much that figures suffer."""
+    return cores_of_others > _SHARE * num_cores()
 
 
 def _busy_s() -> float | None:

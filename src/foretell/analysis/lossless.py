@@ -60,7 +60,10 @@ class BatchReport:
 
 @dataclass
 class EqualityReport:
-    """``num_texts`` counts (prompt, depth) pairs compared with depth 0; ``batch`` is the second comparison."""
+    """``num_texts`` counts (prompt, depth) pairs compared with depth 0; ``batch`` is the second comparison.
+
+    ``plain_texts``: depth 0's, token ids, prompt by prompt.
+    """
 
     depths: list[Depth]
     num_nodes: int = 0
@@ -71,6 +74,7 @@ class EqualityReport:
     num_accepted_tokens: int = 0
     differences: list[Difference] = field(default_factory=list)
     batch: BatchReport | None = None
+    plain_texts: list[list[int]] = field(default_factory=list, repr=False)
 
     @property
     def passed(self) -> bool:
@@ -79,8 +83,10 @@ class EqualityReport:
         return not found if self.exact else all(d.verdict == "near tie" for d in found)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return {"passed": self.passed, **asdict(self)}
+        """Plain values for JSON, without the texts."""
+        values = asdict(self)
+        del values["plain_texts"]
+        return {"passed": self.passed, **values}
 
 
 def check_greedy_equality(
@@ -110,6 +116,7 @@ def check_greedy_equality(
         for depth, done in singles.items():
             done += engine.generate([prompt.token_ids], params, depth, num_nodes=num_nodes if depth else 0)
         plain = singles[0][index].token_ids
+        report.plain_texts.append(plain)
         report.num_prompts += 1
         report.num_tokens += len(plain)
         for depth in depths:

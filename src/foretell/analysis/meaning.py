@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 NGRAM = 4
 MOSTLY = 0.5
@@ -43,7 +43,7 @@ def meaningless(
 
     ``mean_prompt_nll``: the trunk's mean negative log-probability of the prompts' tokens, nats a token (None: unknown).
     """
-    reasons = _of_prompts(prompts_token_ids, mean_prompt_nll, vocab_size)
+    reasons = meaningless_given(prompts_token_ids, mean_prompt_nll, vocab_size)
     if eos_ignored:
         reasons.append(
             "EOS was ignored: behind its own end a model writes text that nobody is served, often in circles; measure "
@@ -86,23 +86,31 @@ def trained_on(files: Iterable[str | Path], training: Mapping[str, Any]) -> list
     return [f"the heads were trained on {', '.join(seen)}: they may know it by heart; measure on other text"]
 
 
-def _of_prompts(prompts: Sequence[Sequence[int]], mean_nll: float | None, vocab_size: int) -> list[str]:
+def meaningless_given(
+    texts_token_ids: Sequence[Sequence[int]],
+    mean_nll: float | None,
+    vocab_size: int,
+    noun: Literal["prompts", "texts"] = "prompts",
+) -> list[str]:
+    """The same of what is given to a model: prompts, or texts on which heads are probed; ``mean_nll`` as above."""
     reasons = []
     if mean_nll is not None and not mean_nll < math.log(vocab_size):
         reasons.append(
-            f"the model finds the prompts no likelier than random tokens ({mean_nll:.1f} nats a token, evenly drawn "
+            f"the model finds the {noun} no likelier than random tokens ({mean_nll:.1f} nats a token, evenly drawn "
             f"ones have {math.log(vocab_size):.1f} or more): they are random, made for another tokenizer, or it is "
             "untrained; measure with text that it knows"
         )
-    repeating = sum(repeated_share(prompt) > MOSTLY for prompt in prompts)
-    if repeating > MOSTLY * len(prompts):
+    num_texts = len(texts_token_ids)
+    repeating = sum(repeated_share(text) > MOSTLY for text in texts_token_ids)
+    if repeating > MOSTLY * num_texts:
+        follows = "answers do so too" if noun == "prompts" else "acceptance measures repetition"
         reasons.append(
-            f"{repeating} of {len(prompts)} prompts repeat themselves (over half of their {NGRAM}-grams occurred "
-            "before in the same prompt): answers do so too; use other prompts"
+            f"{repeating} of {num_texts} {noun} repeat themselves (over half of their {NGRAM}-grams occurred before in "
+            f"the same {noun.removesuffix('s')}): {follows}; use other {noun}"
         )
-    num_different = len({tuple(prompt) for prompt in prompts})
-    if len(prompts) - num_different > MOSTLY * len(prompts):
+    num_different = len({tuple(text) for text in texts_token_ids})
+    if num_texts - num_different > MOSTLY * num_texts:
         reasons.append(
-            f"{len(prompts)} prompts are {num_different} different ones: that is measured again and again; use more"
+            f"{num_texts} {noun} are {num_different} different ones: that is measured again and again; use more"
         )
     return reasons

@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
+from foretell.analysis.measured_texts import reasons_against
 from foretell.analysis.rounds import convention, right_guesses, walk
 from foretell.analysis.texts import BenchPrompt
 from foretell.config import SamplingParams
@@ -45,12 +46,15 @@ class Stage:
 
 @dataclass
 class ServedReport:
-    """``predicted``: acceptance by depth, walked over the trunk's own answers. ``served``: what was measured."""
+    """``predicted``: acceptance by depth, walked over the trunk's own answers. ``served``: what was measured.
+    ``warnings``: why these prompts and answers mean little (`meaning`).
+    """
 
     predicted: list[float]
     served: list[float]
     num_rounds: int
     stages: list[Stage] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
 
     @property
     def difference(self) -> float:
@@ -134,7 +138,8 @@ def compare_served(
 
     stats = predicted("heads as they are")
     own = stats.acceptance_by_depth
-    report = ServedReport(own, list(served), stats.num_drafts, [template])
+    against = reasons_against(heads.trunk, [prompt.token_ids for prompt in prompts], texts)
+    report = ServedReport(own, list(served), stats.num_drafts, [template], against)
     config = heads.config
     sources = {"post": "pre", "pre": "post"}
     variants: list[tuple[StageName, str, dict[str, Any]]] = []

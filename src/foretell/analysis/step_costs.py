@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from typing import Any
 
@@ -18,10 +19,11 @@ class StepCosts:
 
     ``passes``: (batch, rows, nodes of the pass, roots included) -> seconds of the pass and everything behind it;
     ``drafts``: (batch, rows that draft, greatest depth, drafted nodes) -> seconds. ``batch`` is the engine's: one of
-    batch 1 pads its passes.
+    batch 1 pads its passes. Warm-up is in no run, so it is none of these steps either (``paused``).
     """
 
     def __init__(self) -> None:
+        self._is_paused = False
         self.passes: dict[tuple[int, int, int], list[float]] = {}
         self.drafts: dict[tuple[int, int, int, int], list[float]] = {}
 
@@ -29,12 +31,21 @@ class StepCosts:
         """Collect this engine's steps from now on."""
 
         def on_step(works: Sequence[Work], times: StepTimes) -> None:
-            if all(work.num_read == 1 for work in works):
+            if not self._is_paused and all(work.num_read == 1 for work in works):
                 drafted = [len(work.draft) for work in works]
                 depth = max((work.shape.depth for work in works if len(work.draft)), default=0)
                 self.add(engine.max_batch, drafted, depth, times)
 
         engine.watch(on_step)
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Steps within are not collected."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
     def add(self, batch: int, drafted: Sequence[int], depth: int, times: StepTimes) -> None:
         """One step: drafted nodes of every row, and the deepest draft."""

@@ -45,6 +45,8 @@ def read_json(path: Path) -> dict[str, Any]:
         raise CheckpointError(f"{path}: cannot be read ({one_line(error)})") from error
     except json.JSONDecodeError as error:
         raise CheckpointError(f"{path}: broken JSON at line {error.lineno} ({error.msg})") from error
+    except (RecursionError, ValueError) as error:  # nested without end, or a number of thousands of digits
+        raise CheckpointError(f"{path}: JSON that nobody writes ({one_line(error)})") from error
     if not isinstance(values, dict):
         raise CheckpointError(f"{path}: holds a {type(values).__name__}, expected an object {{...}}")
     return values

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 from cyclopts import Parameter
 
 from foretell.cli.assets import prompt_files
 from foretell.cli.bench_checks import check_batches, check_nodes, check_trees
+from foretell.cli.bench_session import OnBusy, OnProgress, Session
+from foretell.cli.depths import warn_beyond_training
 from foretell.cli.loading import check_depths, check_model, default_depths, load_drafter, load_model
 from foretell.cli.options import (
     MAX_NODES,
@@ -29,7 +30,7 @@ from foretell.cli.options import (
     parse_depths,
     switch,
 )
-from foretell.cli.output import note, progress, results, write_json
+from foretell.cli.output import note, results
 from foretell.cli.prompts import check_prompts, load_prompts
 from foretell.cli.targets import check_json_target
 
@@ -67,6 +68,7 @@ def bench(
             "Measure transformers in the same run, on the same weights: generate(), and in batches generate_batch()."
         ),
     ] = False,
+    on_busy: OnBusy = "flag",
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> int:
@@ -74,8 +76,9 @@ def bench(
 
     Greedy. All depths take turns on every prompt, so a speed-up is a paired ratio: the median, and in brackets the 10th
     and 90th percentile. One request at a time is timed without its prompt; batches in groups of about twice as many
-    prompts, from the start to the last token. Default depths: 0 to 4. Keep the machine otherwise idle. The exit code is
-    1 where a text differs from depth 0 by more than rounding explains.
+    prompts, from the start to the last token. Default depths: 0 to 4. Keep the machine otherwise idle. A run that is
+    stopped keeps what it has measured. The exit code is 1 where a text differs from depth 0 by more than rounding
+    explains.
 
     Try:
 
@@ -92,9 +95,6 @@ def bench(
     check_model(model, heads, drafter, draft_model)
 
     from foretell.analysis.bench_report import together
-    from foretell.analysis.environment import environment
-    from foretell.analysis.load import LoadSnapshot
-    from foretell.analysis.measured_texts import reasons_against
     from foretell.analysis.step_costs import StepCosts
     from foretell.cli.bench_table import print_bench
 
@@ -110,38 +110,27 @@ def bench(
         )
     elif not any(run_depths):
         note("hint: depth 0 is plain decoding, so nothing is compared with it; --depths 0,1,2,3 drafts too")
+    warnings = warn_beyond_training([("", loaded, drafting)], [*(asked or ()), *tree_sizes])
     taken = load_prompts(loaded, files, num_prompts)
     check_batches(taken, batches)
-    costs, start = StepCosts(), LoadSnapshot.take()
-    where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
-    reports: list[BenchReport] = []
-    complete = False
-    try:
-        for rows in batches:
-            reports.append(
-                _measure(loaded, taken, rows, run_depths, tree_sizes, max_tokens, repeats, reference, drafting, costs)
-            )
-        complete = True
-    finally:  # batch sizes that are done are kept where a later one is interrupted
-        where["load"] = start.report(LoadSnapshot.take())
-        for place, report in enumerate(reports):
-            if place:
-                results().print()
-            print_bench(results(), report, where, repeats, costs)
-        if reports:
-            against = reasons_against(loaded.trunk, [p.token_ids for p in taken], list(reports[0].plain_texts.values()))
-            for reason in against:
-                note(f"warning: {reason}")
-            against += [where["load"]["note"]] if where["load"]["note"] else []
-            values = {"environment": where, "warnings": against, **together(reports), "step_costs": costs.as_dict()}
-            write_json(json, values if complete else {"incomplete": True, **values})
-    return 0 if all(report.passed for report in reports) else 1
+    costs = StepCosts()
+    measure = partial(_measure, loaded, taken, run_depths, tree_sizes, max_tokens, repeats, reference, drafting, costs)
+    session: Session[BenchReport] = Session(
+        loaded.trunk,
+        taken,
+        measure,
+        lambda report, where: print_bench(results(), report, where, repeats, costs),
+        lambda reports: {**together(reports), "step_costs": costs.as_dict()},
+        on_busy,
+        warnings,
+    )
+    session.run(batches, json)
+    return 0 if all(report.passed for report in session.reports) else 1
 
 
 def _measure(
     loaded: MTPModel,
     prompts: list[BenchPrompt],
-    rows: int,
     depths: Sequence[DepthChoice],
     nodes: list[int],
     max_tokens: int,
@@ -149,20 +138,16 @@ def _measure(
     reference: bool,
     drafter: DrafterConfig | None,
     costs: StepCosts,
+    rows: int,
+    on_progress: OnProgress,
+    on_stop: Callable[[BenchReport], None],
 ) -> BenchReport:
     from foretell.analysis.batch_bench import run_batch_bench
     from foretell.analysis.bench import run_bench
     from foretell.analysis.systems import TransformersSystem
 
-    with progress() as bar:
-        task = bar.add_task("texts decoded" if rows == 1 else f"groups decoded, {rows} at a time", total=None)
-
-        def on_progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        if rows == 1:
-            single = TransformersSystem(loaded.trunk) if reference else None
-            return run_bench(loaded, prompts, depths, max_tokens, repeats, single, on_progress, drafter, nodes, costs)
-        return run_batch_bench(
-            loaded, prompts, rows, depths, max_tokens, repeats, reference, on_progress, drafter, nodes, costs
-        )
+    rest = (max_tokens, repeats)
+    if rows == 1:
+        single = TransformersSystem(loaded.trunk) if reference else None
+        return run_bench(loaded, prompts, depths, *rest, single, on_progress, drafter, nodes, costs, on_stop)
+    return run_batch_bench(loaded, prompts, rows, depths, *rest, reference, on_progress, drafter, nodes, costs, on_stop)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from foretell.analysis.summary import ALL, RunSummary, best_run
+from foretell.cli.bench_stop import unfinished
 from foretell.cli.bench_table import number, spread
 from foretell.cli.output import counted
 
@@ -44,7 +45,7 @@ def conclusions(report: BenchReport, where: dict[str, Any], repeats: int, costs:
             f"Text of {system} equal to depth 0: {num_prompts - num_unlike} of {num_prompts} "
             "(other kernels, so near ties may fall otherwise)."
         )
-    lines += report.notes
+    lines += [*report.notes, *unfinished(report)]
     if load_note := where.get("load", {}).get("note"):
         lines.append(f"NOT QUIET: {load_note}.")
     return [*lines, _machine(report, where, repeats, drafting)]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
-import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,8 @@ from cyclopts import Parameter
 
 from foretell.cli.assets import DEMO_DRAFT_MODEL, DEMO_HEADS, find, prompt_files
 from foretell.cli.bench_checks import check_batches
+from foretell.cli.bench_session import OnBusy, OnProgress, Session
+from foretell.cli.depths import warn_beyond_training
 from foretell.cli.loading import check_model, describe_heads, load_model, naming_option
 from foretell.cli.options import (
     MAX_NODES,
@@ -26,16 +27,15 @@ from foretell.cli.options import (
     parse_depths,
     switch,
 )
-from foretell.cli.output import note, progress, results, write_json
+from foretell.cli.output import note, results
 from foretell.cli.prompts import check_prompts, load_prompts
 from foretell.cli.report import check_report_target, report
 from foretell.cli.targets import check_json_target
 from foretell.errors import UsageError
 
 if TYPE_CHECKING:
-    from foretell.analysis.compare import Comparison, Entry
-    from foretell.analysis.texts import BenchPrompt
-    from foretell.models.trunk import Trunk
+    from foretell.analysis.compare import Comparison
+    from foretell.analysis.step_costs import StepCosts
 
 
 def compare(
@@ -62,6 +62,7 @@ def compare(
     max_tokens: Annotated[int, integer("Produce at most so many tokens for a prompt, at least 2.", 2)] = 64,
     repeats: Annotated[int, integer("Decode every prompt so many times with each.", 1)] = 1,
     num_prompts: NumPrompts = None,
+    on_busy: OnBusy = "flag",
     dtype: Dtype = "auto",
     json: Json = None,
     html: Annotated[
@@ -72,9 +73,8 @@ def compare(
     """Compare ways to draft for one model: heads of every kind, a draft model, look-up, and look-up before each.
 
     All of them, and plain decoding, take turns on every prompt, so a speed-up is a paired ratio: the median, and in
-    brackets the 10th and 90th percentile.
-    Keep the machine otherwise idle. The exit code is 1 where a text differs from plain decoding by more than rounding
-    explains.
+    brackets the 10th and 90th percentile. Keep the machine otherwise idle. A run that is stopped keeps what it has
+    measured. The exit code is 1 where a text differs from plain decoding by more than rounding explains.
 
     Try:
 
@@ -101,11 +101,10 @@ def compare(
         check_model(model, adapter)
     check_model(model, None, None, draft_model)
 
-    from foretell.analysis.compare import entries_of, left_out, together
+    from foretell.analysis.compare import run_comparison
+    from foretell.analysis.compare_file import together
     from foretell.analysis.contenders import contenders_of, load_heads
-    from foretell.analysis.environment import environment
-    from foretell.analysis.load import LoadSnapshot
-    from foretell.analysis.measured_texts import reasons_against
+    from foretell.analysis.entries import entries_of, left_out
     from foretell.cli.compare_table import print_comparison
 
     loaded = load_model(model, "none" if adapters else None, dtype, pack=False)
@@ -125,32 +124,30 @@ def compare(
         entries = entries_of(contenders, run_depths, tree_sizes)
     for line in left_out(contenders, run_depths, tree_sizes):
         note(f"note: {line}")
+    drafting = [(contender.name, contender.model, contender.drafter) for contender in contenders]
+    warnings = warn_beyond_training(drafting, run_depths)
     taken = load_prompts(loaded, files, num_prompts)
     check_batches(taken, batches)
-    start = LoadSnapshot.take()
-    where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
-    done: list[Comparison] = []
-    complete = False
+    costs: dict[str, StepCosts] = {}
+
+    def measure(rows: int, on_progress: OnProgress, on_stop: Callable[[Comparison], None]) -> Comparison:
+        return run_comparison(loaded.trunk, entries, taken, rows, max_tokens, repeats, on_progress, costs, on_stop)
+
+    session: Session[Comparison] = Session(
+        loaded.trunk,
+        taken,
+        measure,
+        lambda comparison, where: print_comparison(results(), comparison, where, repeats),
+        lambda comparisons: together(comparisons, entries, costs),
+        on_busy,
+        warnings,
+    )
     try:
-        for rows in batches:
-            done.append(_measure(loaded.trunk, entries, taken, rows, max_tokens, repeats))
-        complete = True
-    finally:  # batch sizes that are done are kept where a later one is interrupted
-        where["load"] = start.report(LoadSnapshot.take())
-        for place, comparison in enumerate(done):
-            if place:
-                results().print()
-            print_comparison(results(), comparison, where, repeats)
-        if done:
-            against = reasons_against(loaded.trunk, [p.token_ids for p in taken], done[0].plain_texts())
-            against += [where["load"]["note"]] if where["load"]["note"] else []
-            for reason in against:
-                note(f"warning: {reason}")
-            values = {"environment": where, "warnings": against, **together(done, entries)}
-            write_json(json, values if complete else {"incomplete": True, **values})
-            if html is not None and json is not None:
-                report([json], html=html, title=f"Ways to draft for {loaded.trunk.name}", overwrite=True)
-    return 0 if all(comparison.passed for comparison in done) else 1
+        session.run(batches, json)
+    finally:
+        if html is not None and json is not None and any(comparison.runs for comparison in session.reports):
+            report([json], html=html, title=f"Ways to draft for {loaded.trunk.name}", overwrite=True)
+    return 0 if all(comparison.passed for comparison in session.reports) else 1
 
 
 def _demo_systems() -> tuple[list[str], str | None]:
@@ -160,17 +157,3 @@ def _demo_systems() -> tuple[list[str], str | None]:
     if not found:
         raise UsageError("--heads: give adapter folders; the project's own adapters/ folder is not here")
     return found, None if small is None else str(small)
-
-
-def _measure(
-    trunk: Trunk, entries: list[Entry], prompts: list[BenchPrompt], rows: int, max_tokens: int, repeats: int
-) -> Comparison:
-    from foretell.analysis.compare import run_comparison
-
-    with progress() as bar:
-        task = bar.add_task("texts decoded" if rows == 1 else f"groups decoded, {rows} at a time", total=None)
-
-        def on_progress(done: int, total: int) -> None:
-            bar.update(task, completed=done, total=total)
-
-        return run_comparison(trunk, entries, prompts, rows, max_tokens, repeats, on_progress)

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from foretell.analysis.contenders import PLAIN
 from foretell.analysis.summary import ALL
+from foretell.cli.bench_stop import unfinished
 from foretell.cli.bench_table import number, rates, spread
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def conclusions(comparison: Comparison, where: dict[str, Any], repeats: int) -> 
             lines.append(f"{entry.name}: {differing} texts differ from plain decoding, {verdict}.")
     if comparison.reports and not any(report.differences for _, report in comparison.reports):
         lines.append("All texts are plain decoding's.")
+    lines += unfinished(comparison)
     if load := where.get("load", {}).get("note"):
         lines.append(f"NOT QUIET: {load}.")
     lines.append(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from foretell.cli.loading import check_depths, naming_option
@@ -43,14 +44,45 @@ def resolve_depth(
                 "but for what a grammar forces"
             )
         return depth
-    if depth > trained and (drafter is None or drafter.kind == "heads"):
-        note(f"hint: these heads were trained to depth {trained}; deeper guesses are seldom right and cost time")
+    warn_beyond_training([("", model, drafter)], [depth])
     if trained and depth == 0:
         note(
             f"hint: this model has heads, but depth 0 leaves them unused; --depth {trained} drafts with them, --depth "
             "auto as far as it pays"
         )
     return depth
+
+
+def trained_depth(model: MTPModel, drafter: DrafterConfig | None) -> int | None:
+    """The deepest guess that the heads which draft were trained for; heads of a draft model follow its own guess.
+
+    None where no depth is too deep: no heads draft, or they have a module a depth and stop behind the last.
+    """
+    heads, before = model.heads, 0
+    if drafter is not None and "heads" not in drafter.parts:
+        heads, before = (None if drafter.draft_model is None else drafter.draft_model.heads), 1
+    return None if heads is None or heads.config.max_depth is not None else before + heads.config.num_depths
+
+
+def warn_beyond_training(
+    drafting: Iterable[tuple[str, MTPModel, DrafterConfig | None]], depths: Iterable[DepthChoice]
+) -> list[str]:
+    """One line on stderr where one of ``depths`` is deeper than the heads of ``drafting`` (name, model, drafter) were
+    trained for, and the same as a list for a file's warnings. A single one needs no name. Nothing is said of auto,
+    which drafts what pays.
+    """
+    asked = max((depth for depth in depths if depth != "auto"), default=0)
+    shallow: dict[int, list[str]] = {}
+    for name, model, drafter in drafting:
+        trained = trained_depth(model, drafter)
+        if trained is not None and trained < asked:
+            shallow.setdefault(trained, []).append(name)
+    if not shallow:
+        return []
+    to = ", ".join(f"{depth} ({', '.join(names)})" if any(names) else str(depth) for depth, names in shallow.items())
+    line = f"depth {asked} is asked for, and heads were trained to {to}; deeper guesses are seldom right and cost time"
+    note(f"warning: {line}")
+    return [line]
 
 
 def check_shape(depth: DepthChoice, num_nodes: int | None = None, exact: bool = False) -> None:

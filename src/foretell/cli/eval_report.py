@@ -51,10 +51,20 @@ def print_parse(console: Console, found: Mapping[str, Any]) -> None:
     _line(
         console,
         f"{found['language']}: {found['num_parsed']} of {judged} answers parse ({_number(found['share'], 3)}); "
-        f"{found['num_failed']} do not, {found['num_empty']} are empty; {found['num_cut_off']} more were cut off at "
-        f"{found['max_tokens']} tokens and are not judged.",
+        f"{found['num_failed']} do not, {found['num_empty']} are empty; {found['num_cut_off']} more were cut off "
+        f"{_cause(found)}and are not judged.",
     )
     print_speculation(console, [found["speculation"]])
+
+
+def _cause(found: Mapping[str, Any]) -> str:
+    """What cut answers off."""
+    num_full = found["num_context_full"]
+    if not num_full:
+        return f"at {found['max_tokens']} tokens "
+    if num_full == found["num_cut_off"]:
+        return "by the end of the context "
+    return f"({found['num_cut_off'] - num_full} at {found['max_tokens']} tokens, {num_full} by the end of the context) "
 
 
 def print_speculation(console: Console, spent: Sequence[Mapping[str, Any]]) -> None:

@@ -14,7 +14,7 @@ from foretell.cli.loading import naming_option
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-    from foretell.evaluation.parse import Language
+    from foretell.evaluation.parse import Language, ParseReport
     from foretell.evaluation.speculation import Speculation
     from foretell.models.mtp_model import MTPModel
     from foretell.types import Depth
@@ -125,12 +125,24 @@ def run_parse(
     questions = read_questions(engine, prompts, num_prompts)
     found = answer(engine, questions, language, depth, max_tokens or _MAX_TOKENS, _shown(bar, "answers"))
     warnings += _reasons(model, found.speculation)
-    if found.report.num_cut_off > found.report.num_outputs / 2:
-        warnings.append(
-            f"{found.report.num_cut_off} of {found.report.num_outputs} answers were cut off by length and not judged; "
-            "give a larger --max-tokens"
-        )
+    warnings += _cut_off(found.report, max_tokens or _MAX_TOKENS, model.trunk.max_positions)
     return {"max_tokens": max_tokens or _MAX_TOKENS, **found.as_dict()}
+
+
+def _cut_off(report: ParseReport, max_tokens: int, context: int) -> list[str]:
+    """A warning for each cause, where more than half of the answers were cut off."""
+    if report.num_cut_off <= report.num_outputs / 2:
+        return []
+    num_short = report.num_cut_off - report.num_context_full
+    causes = [
+        (num_short, f"at {max_tokens:,} tokens and not judged; give a larger --max-tokens"),
+        (
+            report.num_context_full,
+            f"where the context of {context:,} tokens was full, prompt included, and not judged; give shorter prompts, "
+            "or a trunk with a longer context",
+        ),
+    ]
+    return [f"{count} of {report.num_outputs} answers were cut off {cause}" for count, cause in causes if count]
 
 
 def trained_on(heads: str | None, files: Sequence[Path]) -> list[str]:

@@ -74,7 +74,8 @@ Json = Annotated[
     Path | None,
     Parameter(
         name="--json",
-        help="Write the results to this file too; it must be new, empty or an earlier one of this command.",
+        help="Write the results to this file too; it must be new, empty or an earlier one of this command. Missing "
+        "folders are made.",
     ),
 ]
 MaxTokens = Annotated[int, integer("Produce at most so many tokens for a prompt.", 1)]

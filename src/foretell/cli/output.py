@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from foretell.cli.targets import COMMAND, MARK, WRITER, check_json_target
 from foretell.errors import ForetellError
+from foretell.reporting.labels import counted as counted  # one for screen and page
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -38,11 +39,6 @@ def progress() -> Progress:
     from foretell.cli.progress import ProgressOrNotes
 
     return ProgressOrNotes()
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 thread``, ``1,200 threads``."""
-    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def write_json(path: Path | None, data: Mapping[str, Any]) -> None:

@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from foretell.cli.options import MAX_DEPTH, MAX_NODES, Json, integer, switch
 from foretell.cli.output import write_json
-from foretell.cli.plan_options import check_options, find_acceptance, is_file_name, real
+from foretell.cli.plan_options import Asked, check_options, find_acceptance, is_file_name, real
 from foretell.cli.targets import check_json_target
 from foretell.planning.hardware import HARDWARE, PlanDtype
 
@@ -52,7 +52,8 @@ def plan(
         bool, switch("--acceptance lists the shares accepted up to each depth, as bench prints them.")
     ] = False,
     heads: Annotated[
-        str | None, Parameter(help="Adapter folder. Default: the folder's own heads, else one layer of its kind.")
+        str | None,
+        Parameter(help="Adapter folder, heads of any kind. Default: the model's own, else one layer of its kind."),
     ] = None,
     distinct: Annotated[bool, switch("A module of its own at every depth, not one for all.")] = False,
     draft_vocab: Annotated[int | None, integer("Heads project only so many tokens of the vocabulary.", 1)] = None,
@@ -90,7 +91,8 @@ def plan(
     check_options(model, hardware, devices, depth, nodes, measure, against)
     known = find_acceptance(acceptance, unconditional, batch, nodes or 0, depth)
 
-    from foretell.cli.plan_run import Asked, compare, predict
+    from foretell.cli.plan_against import compare
+    from foretell.cli.plan_run import predict
 
     asked = Asked(
         hardware, devices, dtype, batch, context, depth, nodes or 0, known, heads, distinct, draft_vocab, draft_cost,

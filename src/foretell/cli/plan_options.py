@@ -4,16 +4,38 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter, Token
 
 from foretell.errors import UsageError
-from foretell.planning.hardware import HARDWARE
+from foretell.planning.hardware import HARDWARE, PlanDtype
 
 if TYPE_CHECKING:
     from foretell.planning.acceptance import Acceptance
+
+
+@dataclass(frozen=True)
+class Asked:
+    """The command's options; see ``foretell.cli.plan``."""
+
+    hardware: str | None
+    devices: int
+    dtype: PlanDtype | None
+    batch: int
+    context: int
+    depth: int | None
+    num_nodes: int
+    acceptance: Acceptance | None
+    heads: str | None
+    distinct: bool
+    draft_vocab: int | None
+    draft_cost: float | None
+    efficiency: float
+    layer_overhead_s: float
+    measure: bool
 
 
 def real(

@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from foretell.cli.assets import prompt_files
 from foretell.cli.loading import check_model, load_model
 from foretell.cli.options import Dtype, Heads, Json, Model, NumPrompts, Prompts, integer
-from foretell.cli.output import progress, results, write_json
+from foretell.cli.output import note, progress, results, write_json
 from foretell.cli.probe_served import compare, parse_served, print_served
 from foretell.cli.prompts import check_prompts
 from foretell.cli.targets import check_json_target
@@ -59,7 +59,8 @@ def probe(
 
     With --served the trunk answers the prompts, and walking over the rounds of those answers predicts what decoding
     accepts. A table names the first stage that disagrees with it: the template, the state that the heads read, the
-    order of eh_proj's halves, the data, or the engine; the exit code is then 1.
+    order of eh_proj's halves, the data, or the engine; the exit code is then 1. Warnings on standard error say where
+    texts are such that the figures mean little.
 
     Try:
 
@@ -83,6 +84,7 @@ def probe(
     if loaded.heads is None:
         raise UsageError(f"{model} has no heads, so there is nothing to probe; --heads names an adapter folder")
     report = _probed(loaded.heads, records) if records else {}
+    warnings = _reasons(loaded.heads, records, heads, [*given, *files])
     if report:
         print_depths(results(), report)
     agreed = True
@@ -92,9 +94,12 @@ def probe(
             results().print()
         print_served(results(), compared)
         report["served"] = compared.as_dict()
+        warnings += compared.warnings
         agreed = compared.first is None
+    for warning in warnings:
+        note(f"warning: {warning}")
     where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
-    write_json(json, {"environment": where, "num_records": len(records), **report})
+    write_json(json, {"environment": where, "num_records": len(records), "warnings": warnings, **report})
     return 0 if agreed else 1
 
 
@@ -106,6 +111,20 @@ def _probed(heads: HeadsModule, records: list[tuple[str, int, dict[str, Any]]]) 
         return run(
             heads, records, on_progress=lambda done, total: bar.update(task, completed=done, total=total)
         ).as_dict()
+
+
+def _reasons(
+    heads: HeadsModule, records: list[tuple[str, int, dict[str, Any]]], source: str | None, files: Sequence[Path]
+) -> list[str]:
+    """Why the figures of --data mean little, and where a file was among the heads' own training data."""
+    from foretell.analysis.measured_texts import reasons_against_texts
+    from foretell.cli.eval_runs import trained_on
+    from foretell.training.documents import DocumentReader
+    from foretell.training.sources import Record
+
+    reader = DocumentReader(heads.trunk.tokenizer, heads.trunk.vocab_size, supervise="answer")
+    texts = [reader.read(Record(values, file, line)).token_ids for file, line, values in records]
+    return trained_on(source, files) + (reasons_against_texts(heads.trunk, texts) if texts else [])
 
 
 def print_depths(console: Console, report: dict[str, Any]) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretell.cli.output import note
-from foretell.errors import ForetellError, UsageError
+from foretell.errors import DataError, ForetellError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,32 +41,24 @@ def parse_served(text: str) -> list[float] | None:
 
 
 def _from_bench(file: Path) -> list[float]:
+    from foretell.checkpoints.files import read_json
+    from foretell.planning.bench_runs import accepted_run
+    from foretell.planning.drafters import HEADS
+    from foretell.planning.fields import an_object
+
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
-        if values.get("compare"):
-            raise UsageError(
-                f"--served: {file} holds several systems side by side; give a file that foretell bench wrote"
-            )
-        note(f"served figures are those of: {values['environment']['command']}; give its prompts and --max-tokens here")
-        runs = values["runs"]
-        chains = [
-            (run["batch"], -run["depth"], run["acceptance_by_depth"])
-            for run in runs
-            if run["system"] == "foretell"
-            and (run["domain"], run["drafter"], run.get("num_nodes", 0)) == ("all", "heads", 0)
-            and isinstance(run["depth"], int)
-            and run["acceptance_by_depth"]
-        ]
-        return [float(share) for share in min(chains)[2]]
-    except OSError as error:
+        values = read_json(file)
+        run = accepted_run(values, file, batch=1)
+        if run.drafter != HEADS:
+            raise DataError(f"drafted by {run.drafter or 'nobody it names'}, not by {HEADS}", file)
+        where = an_object(values.get("environment", {}), file, "environment")
+    except (ForetellError, ValueError, RecursionError) as error:  # JSON that Python's reader gives up on
         raise UsageError(
-            f'--served: "{file}" is no list of numbers and no file that can be read; give {HERE}, 0.45,0.24,0.11, or a '
-            "file that foretell bench wrote"
+            f"--served: {error}. Give {HERE}, numbers (0.45,0.24,0.11), or a bench file with chains of {HEADS}"
         ) from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UsageError(
-            f"--served: {file} holds no chains drafted by heads on all domains; give a file that foretell bench wrote"
-        ) from error
+    command = where.get("command") or "a command that the file does not name"
+    note(f"served figures are those of: {command}; give its prompts and --max-tokens here")
+    return run.shares
 
 
 def compare(
@@ -135,15 +126,17 @@ def print_served(console: Console, report: ServedReport) -> None:
     """A line for what is predicted and served, one a stage, and the verdict."""
     from rich.table import Table
 
+    from foretell.reporting.labels import shares
+
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("stage", "acceptance by depth", "differs by", "verdict", "what was compared"):
         table.add_column(name)
-    table.add_row("predicted", _shares(report.predicted), "", "", f"walked over {report.num_rounds:,} rounds")
-    table.add_row("served", _shares(report.served), f"{report.difference:.3f}", "", "from the prediction")
+    table.add_row("predicted", shares(report.predicted, 3), "", "", f"walked over {report.num_rounds:,} rounds")
+    table.add_row("served", shares(report.served, 3), f"{report.difference:.3f}", "", "from the prediction")
     for stage in report.stages:
         gap = "" if stage.difference is None else f"{stage.difference:.3f}"
         agrees = {True: "ok", False: "WRONG", None: "-"}[stage.agrees]
-        table.add_row(stage.name, _shares(stage.acceptance), gap, agrees, stage.note)
+        table.add_row(stage.name, shares(stage.acceptance, 3) if stage.acceptance else "", gap, agrees, stage.note)
     console.print(table)
     console.print()
     first = report.first
@@ -156,7 +149,3 @@ def print_served(console: Console, report: ServedReport) -> None:
         )
     verdict = "No stage disagrees." if first is None else f"First stage that disagrees: {first.name} ({first.note})."
     console.print(verdict, markup=False, soft_wrap=True)
-
-
-def _shares(shares: Sequence[float]) -> str:
-    return " ".join(f"{share:.3f}" for share in shares)

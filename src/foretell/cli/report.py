@@ -21,8 +21,8 @@ def report(
         Parameter(
             name="FILE",
             negative=(),
-            help="What bench, compare, verify and probe write with --json, a run_dir or its metrics.jsonl, an adapter "
-            "folder. What a file is, is seen from what it holds.",
+            help="What bench, compare, verify, probe, eval and plan write with --json, a run_dir or its metrics.jsonl, "
+            "an adapter folder. What a file is, is seen from what it holds.",
         ),
     ],
     /,
@@ -38,7 +38,7 @@ def report(
     title: Annotated[str, Parameter(help="Heading of the page.")] = "Foretell report",
     overwrite: Annotated[bool, switch("Replace an earlier report; no other file is ever replaced.")] = False,
 ) -> None:
-    """Make a page of result files: what was gained, where it loses, acceptance, costs, training, proof.
+    """Make a page of result files: what was gained, where it loses, acceptance, costs, plans, quality, training, proof.
 
     No model is loaded. The page needs no network and no script; it can be printed, and follows a dark desktop. Bench
     files share a figure where machine, versions and command are the same and the batch sizes are others; else each has
@@ -51,7 +51,6 @@ def report(
     """
     if html is None and markdown is None:
         html = _HTML
-    targets = _check_targets(html, markdown, overwrite)
 
     from foretell.analysis.environment import package_version
     from foretell.reporting.files import read_results
@@ -60,7 +59,8 @@ def report(
     from foretell.reporting.report import build
     from foretell.reporting.write import figures_folder, write_files
 
-    found = read_results(files)
+    found = read_results(files)  # before the targets: of a wrong file and a page that exists the first is told
+    targets = _check_targets(html, markdown, overwrite)
     page = build(found, title, package_version("foretell"))
     texts: dict[Path, str] = {}
     folders: dict[Path, dict[str, str]] = {}

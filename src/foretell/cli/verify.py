@@ -92,7 +92,8 @@ def verify(
     position, both tokens, the trunk's top-2 logit gap there and the likely cause. A gap below 1e-4 (float32), or below
     0.05 or two steps of the type at that logit (bfloat16), is a near tie: rounding may decide it either way, and
     --exact rules it out. Anything else is a bug, and the exit code is 1. --params sets rules for both checks, such as
-    repetition_penalty=1.2, and temperature=0.7 for samples.
+    repetition_penalty=1.2, and temperature=0.7 for samples. Warnings on standard error say where prompts or texts are
+    such that the proof means little.
 
     Try:
 
@@ -146,6 +147,9 @@ def verify(
         found["environment"] = environment(case.model.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
         report = case.equality()
         print_equality(console, report)
+        found["warnings"] = case.reasons_against(report)
+        for reason in found["warnings"]:
+            note(f"warning: {reason}")
         found["greedy"] = report.as_dict()
         passed = report.passed
         if controls:

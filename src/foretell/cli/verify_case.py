@@ -64,6 +64,13 @@ class Case:
                 params=replace(self.params, temperature=0.0),
             )
 
+    def reasons_against(self, report: EqualityReport) -> list[str]:
+        """Why equality of these texts proves little, a sentence each."""
+        from foretell.analysis.measured_texts import reasons_against
+
+        prompts = [prompt.token_ids for prompt in self.prompts]
+        return reasons_against(self.model.trunk, prompts, report.plain_texts, self.params.ignore_eos)
+
     def controls(self) -> list[Control]:
         """Drafters whose acceptance is known."""
         from foretell.analysis.controls import check_controls

@@ -8,8 +8,8 @@ from collections.abc import Sequence as Items
 from dataclasses import replace
 
 from foretell.config import DrafterKind, SamplingParams
-from foretell.decoding.checks import check_draft, check_limits, check_prompts, one_each, warn_if_plain
 from foretell.decoding.blocks import FULL
+from foretell.decoding.checks import check_draft, check_limits, check_prompts, one_each, warn_if_plain
 from foretell.decoding.core import EngineCore, Limits, OnStep
 from foretell.decoding.drafter_config import DrafterConfig
 from foretell.decoding.policy import DepthPolicy

@@ -19,7 +19,7 @@ from foretell.types import Completion, FinishReason, Origin, TokenLogprob
 class Chunk:
     """What one step brought to a request: tokens, who guessed them, and the text that is certain by now.
 
-    ``logprobs`` has an entry a token where those were asked for, and ``prompt_logprobs`` comes with the first chunk. The
+    ``logprobs`` has an entry a token where those were asked for, ``prompt_logprobs`` comes with the first chunk. The
     last one has ``finish_reason`` and ``completion``; joined, the texts are the completion's.
     """
 

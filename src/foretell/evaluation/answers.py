@@ -80,5 +80,9 @@ def answer(
     done = engine.generate([q.token_ids for q in questions], params, depth, on_finish, label=language)
     spent = Speculation(language)
     spent.add(done, time.perf_counter() - start)
-    judged = [judge(q.continues, d.text, d.finish_reason, language) for q, d in zip(questions, done, strict=True)]
+    context = engine.model.trunk.max_positions
+    judged = [
+        judge(q.continues, d.text, d.finish_reason, language, len(d.prompt_token_ids) + len(d.token_ids) >= context)
+        for q, d in zip(questions, done, strict=True)
+    ]
     return Answers(questions, done, judged, report(judged, language), spent)

@@ -2,8 +2,8 @@
 
 What is judged is the first fenced block that names the language; else the first that names none; else the whole text:
 a chat's answer alone, or a text prompt with what it was continued with. An indented block, as in a list, loses the
-indent of its fence. An output that was cut off by length is not
-judged, unless its block was closed before.
+indent of its fence. An output that was cut off, because it had all the tokens that it may have or because the model's
+context was full, is not judged, unless its block was closed before.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ Language = Literal["python", "json"]
 Outcome = Literal["parses", "fails", "empty", "cut off"]
 """"empty": there is nothing to parse, which counts as a failure, though Python takes an empty file."""
 
+MAX_TOKENS = "it had all the tokens that an answer may have"
+CONTEXT_FULL = "the model's context was full"
+"""What cuts an output off."""
+
 _NAMES: dict[Language, tuple[str, ...]] = {"python": ("python", "py", "python3"), "json": ("json",)}
 _FENCE = re.compile(
     r"^([ \t]*)(```+|~~~+)[ \t]*([\w+-]*)[^\n]*\n(.*?)(?:^[ \t]*\2[ \t]*$|\Z)", re.MULTILINE | re.DOTALL
@@ -31,7 +35,7 @@ _FENCE = re.compile(
 
 @dataclass(frozen=True)
 class Judged:
-    """One output: what was looked at, what came of it, and what the parser said of a failure."""
+    """One output: what was looked at, what came of it, and what the parser said of a failure, or what cut it off."""
 
     outcome: Outcome
     code: str
@@ -40,7 +44,10 @@ class Judged:
 
 @dataclass
 class ParseReport:
-    """Counts of outcomes. ``share``: of the outputs that were judged, those that parse; None where none was."""
+    """Counts of outcomes. ``share``: of the outputs that were judged, those that parse; None where none was.
+
+    ``num_context_full``: of those cut off, the ones that more tokens would not have helped: the context was full.
+    """
 
     language: Language
     num_outputs: int
@@ -48,6 +55,7 @@ class ParseReport:
     num_failed: int
     num_empty: int
     num_cut_off: int
+    num_context_full: int
     share: float | None
 
     def as_dict(self) -> dict[str, Any]:
@@ -55,13 +63,18 @@ class ParseReport:
         return asdict(self)
 
 
-def judge(prompt: str | None, text: str, finish_reason: FinishReason, language: Language) -> Judged:
-    """Judge one output; ``prompt`` is the text that it continues, None for the answer in a chat."""
+def judge(
+    prompt: str | None, text: str, finish_reason: FinishReason, language: Language, context_full: bool = False
+) -> Judged:
+    """Judge one output; ``prompt`` is the text that it continues, None for the answer in a chat.
+
+    ``context_full``: prompt and output fill the model's context.
+    """
     block = _block(text, language)
     code = (prompt or "") + text if block is None else block[0]
     closed = block is not None and block[1]
     if finish_reason == "length" and not closed:
-        return Judged("cut off", code)
+        return Judged("cut off", code, CONTEXT_FULL if context_full else MAX_TOKENS)
     if not (text if block is None else code).strip():
         return Judged("empty", code)
     message = _problem(code, language)
@@ -71,10 +84,11 @@ def judge(prompt: str | None, text: str, finish_reason: FinishReason, language: 
 def report(judged: Sequence[Judged], language: Language) -> ParseReport:
     """Count the outcomes."""
     counts = Counter(one.outcome for one in judged)
+    num_full = sum(one.outcome == "cut off" and one.message == CONTEXT_FULL for one in judged)
     num_judged = len(judged) - counts["cut off"]
     share = counts["parses"] / num_judged if num_judged else None
     return ParseReport(
-        language, len(judged), counts["parses"], counts["fails"], counts["empty"], counts["cut off"], share
+        language, len(judged), counts["parses"], counts["fails"], counts["empty"], counts["cut off"], num_full, share
     )
 
 

@@ -17,15 +17,14 @@ from typing import Any
 
 from foretell.checkpoints.files import read_json
 from foretell.errors import DataError, UsageError
-from foretell.planning.drafters import of_one_drafter, refuse_comparison
-from foretell.planning.fields import an_object, number, number_list, objects, share
+from foretell.planning.bench_runs import AcceptedRun, accepted_run
+from foretell.planning.fields import an_object, number_list, objects, share
+from foretell.reporting.runs import ALL as ALL  # and from here for the rest of planning
 
 _ALL_PLACES = (
     "greedy chains from all places; decoding accepts less, since rounds begin behind a failed guess: probe --served "
     "here walks over them"
 )
-ALL = "all"
-"""The domain that a bench file's figures over every prompt stand under."""
 
 
 @dataclass(frozen=True)
@@ -101,9 +100,8 @@ def read_acceptance(path: Path, batch: int, num_nodes: int = 0, depth: int | Non
     where it walked over them, else all places). Raises DataError where it holds none, and for a file of ``compare``.
     """
     values = read_json(path)
-    refuse_comparison(values, path)
     if "runs" in values:
-        return _from_bench(path, objects(values["runs"], path, "runs"), batch, num_nodes, depth)
+        return _from_bench(path, accepted_run(values, path, batch, num_nodes, depth), num_nodes)
     if "depths" in values or "served" in values:
         return _from_probe(path, values, num_nodes)
     raise DataError(
@@ -111,31 +109,12 @@ def read_acceptance(path: Path, batch: int, num_nodes: int = 0, depth: int | Non
     )
 
 
-def _from_bench(
-    path: Path, runs: Sequence[Mapping[str, Any]], batch: int, num_nodes: int, depth: int | None
-) -> Acceptance:
+def _from_bench(path: Path, run: AcceptedRun, num_nodes: int) -> Acceptance:
     kind = "tree" if num_nodes else "chain"
-    fitting = [
-        run
-        for run in of_one_drafter(runs, path)
-        if run.get("domain") == ALL
-        and type(run.get("depth")) is int
-        and run["depth"] > 0
-        and run.get("num_nodes", 0) == num_nodes
-        and (not num_nodes or run["depth"] == depth)
-        and run.get("acceptance_by_depth")
-    ]
-    if not fitting:
-        asked = f"trees of {num_nodes} nodes and depth {depth}" if num_nodes else "chains of a fixed depth"
-        raise DataError(f"no run of ours with {asked} over all prompts; measure it with foretell bench", path)
-    batches = sorted({run.get("batch", 1) for run in fitting})
-    chosen = batch if batch in batches else batches[0]
-    run = max((run for run in fitting if run.get("batch", 1) == chosen), key=lambda run: int(run["depth"]))
-    shares = number_list(run["acceptance_by_depth"], path, "acceptance_by_depth")
-    drafter = f", drafted by {run['drafter']}" if run.get("drafter") else ""
-    origin = f"{path}, {kind} of depth {run['depth']} at batch {chosen}{drafter}"
-    length = number(run.get("mean_acceptance_length"), path, "mean_acceptance_length", 1.0) if num_nodes else None
-    return Acceptance(conditional_from(shares), origin=origin, num_nodes=num_nodes, tree_length=length)
+    drafter = f", drafted by {run.drafter}" if run.drafter else ""
+    origin = f"{path}, {kind} of depth {run.depth} at batch {run.batch}{drafter}"
+    conditional = conditional_from(run.shares)
+    return Acceptance(conditional, origin=origin, num_nodes=num_nodes, tree_length=run.mean_length)
 
 
 def _from_probe(path: Path, values: Mapping[str, Any], num_nodes: int) -> Acceptance:

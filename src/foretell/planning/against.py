@@ -1,21 +1,25 @@
 """Prediction beside measurement: every fixed depth of a bench file, from one source of costs and its own acceptance.
 
-Taken from the file in any case: acceptance of the run itself, lengths and numbers of texts, and for batches, whose
-clock has prompts in it, the seconds of reading one prompt, from the plain run of the same batch and domain. Not taken:
-tokens/s and step times of the depths that are predicted.
+Taken from the file in any case: acceptance of the run itself, lengths and numbers of prompts and texts. The clock of
+batches has prompts in it. What reading one takes is put together from measured steps where costs were measured and the
+file has the prompts' lengths, and is otherwise that of the plain run of the same batch and domain. Not taken: tokens/s
+and step times of the depths that are predicted.
 """
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from foretell.planning.acceptance import ALL
 from foretell.planning.bench_costs import BenchCosts
 from foretell.planning.bench_file import BenchFile, BenchRun
-from foretell.planning.groups import group_seconds, group_sizes, num_plain_reads
-from foretell.planning.plan import Costs, step_parts
+from foretell.planning.costs import Costs, PromptCosts, step_parts
+from foretell.planning.group_texts import TextGroup, read_groups
+from foretell.planning.groups import Drafts, group_seconds
+from foretell.planning.measured_costs import MeasuredCosts
+from foretell.planning.shared_prompts import SharedPrompts
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,12 @@ class Compared:
 def against(bench: BenchFile, costs_at: Callable[[int], Costs | None]) -> list[Compared]:
     """Rows by batch and depth, over all prompts; ``costs_at`` a batch size, None where they are not known there."""
     rows = []
+    groups = read_groups(bench)
     for batch in bench.batches:
         if (costs := costs_at(batch)) is None:
             continue
         runs = [run for run in bench.at(batch, ALL) if _knows(costs, run)]
-        predicted = {run.key: _tokens_per_s(bench, costs, run) for run in runs}
+        predicted = {run.key: _tokens_per_s(bench, groups.get(batch, []), costs, run) for run in runs}
         plain = next((predicted[run.key] for run in runs if run.depth == 0), None)
         if plain is None:
             continue
@@ -83,23 +88,21 @@ def _knows(costs: Costs, run: BenchRun) -> bool:
     return not isinstance(costs, BenchCosts) or costs.knows_depth(run.depth)
 
 
-def _tokens_per_s(bench: BenchFile, costs: Costs, run: BenchRun) -> float:
+def _tokens_per_s(bench: BenchFile, groups: Sequence[TextGroup], costs: Costs, run: BenchRun) -> float:
     if not run.end_to_end:
         return run.mean_length / sum(step_parts(costs, 1, run.depth, run.num_nodes, run.mean_length))
     rates = []
-    for domain in bench.domains(run.batch) or [ALL]:
-        parts = {part.key: part for part in bench.at(run.batch, domain)}
-        own, plain = parts.get(run.key, run), parts.get((run.batch, 0, 0))
-        num_tokens = max(1, round(own.text_tokens))
-        for num_texts in group_sizes(own.num_prompts, run.batch):
-            prompt_s = _prompt_s(costs, plain, num_texts) if plain else 0.0
-            seconds = group_seconds(costs, run.batch, num_texts, num_tokens, own.conditional, own.num_nodes, prompt_s)
-            rates.append(num_texts * num_tokens / seconds)
+    for group in groups:
+        parts = {part.key: part for part in bench.at(run.batch, group.domain)}
+        own = parts.get(run.key, run)
+        drafts = Drafts(own.conditional, own.num_nodes)
+        prompts = _prompt_costs(costs, group, parts.get((run.batch, 0, 0)))
+        seconds = group_seconds(costs, prompts, run.batch, group.texts, drafts)
+        rates.append(sum(text.num_tokens for text in group.texts) / seconds)
     return statistics.median(rates)
 
 
-def _prompt_s(costs: Costs, plain: BenchRun, num_texts: int) -> float:
-    """Seconds that one prompt adds to its step, from the plain run's share of them."""
-    reading_s = plain.prefill_share * num_texts * plain.text_tokens / plain.tokens_per_s
-    passes_s = num_plain_reads(num_texts, plain.batch) * costs.pass_s(1, 1)
-    return max(0.0, reading_s - passes_s) / num_texts
+def _prompt_costs(costs: Costs, group: TextGroup, plain: BenchRun | None) -> PromptCosts:
+    if isinstance(costs, MeasuredCosts) and costs.knows_prompts and group.knows_prompts:
+        return costs
+    return SharedPrompts.of_plain_run(costs, plain, len(group.texts))

@@ -33,7 +33,7 @@ class BenchCosts:
         """False where the bench has no step costs at this batch size."""
         return bool(self._passes)
 
-    def pass_s(self, batch: int, nodes: int) -> float:
+    def pass_s(self, batch: int, nodes: float) -> float:
         """Seconds of a pass over ``nodes`` tokens of each of ``batch`` rows, and of everything behind it."""
         return self._passes.get(batch, self._pooled).at(batch * nodes) or 0.0
 

@@ -10,9 +10,10 @@ from typing import Any
 
 from foretell.checkpoints.files import read_json
 from foretell.errors import DataError
-from foretell.planning.acceptance import ALL, conditional_from
-from foretell.planning.drafters import of_one_drafter, refuse_comparison
+from foretell.planning.acceptance import conditional_from
+from foretell.planning.bench_runs import our_runs
 from foretell.planning.fields import an_object, count, number, number_list, objects, share
+from foretell.reporting.runs import ALL
 
 _DEFAULT_REPEATS = 3
 """Of ``bench``, where its command line does not say."""
@@ -79,12 +80,9 @@ class BenchFile:
 def read_bench(path: Path) -> BenchFile:
     """Raises CheckpointError where the file cannot be read, DataError naming what is missing or wrong in it."""
     values = read_json(path)
-    refuse_comparison(values, path)
-    if "runs" not in values:
-        raise DataError('no "runs" in it; give a file that foretell bench --json wrote', path)
+    ours = our_runs(values, path)
     environment = an_object(values.get("environment", {}), path, "environment")
     repeats = _repeats(environment.get("command"))
-    ours = of_one_drafter(objects(values["runs"], path, "runs"), path)
     found = [_run(run, repeats, path) for run in ours if _is_fixed(run)]
     if not any(run.depth == 0 and run.domain == ALL for run in found):
         raise DataError("no run of depth 0 over all prompts, so there is nothing to compare with", path)

@@ -9,22 +9,19 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from foretell.checkpoints.adapter_config import read_adapter_config
 from foretell.checkpoints.files import TensorHeader, one_line, read_json
-from foretell.errors import CheckpointError, UnsupportedModel, UsageError
-from foretell.inspection.adapter import inspect_adapter
+from foretell.errors import CheckpointError, UnsupportedModel
 from foretell.inspection.costs import embedding_of, experts_of, output_matrix, parameter_counts, trunk_cost
 from foretell.inspection.inspection import Inspection
 from foretell.inspection.model import inspect_stored
 from foretell.inspection.open_folder import open_folder
 from foretell.planning.layer_caches import block_layer, head_cache, layer_caches
-from foretell.planning.model import HeadModel, Linear, PlanModel
+from foretell.planning.model import HeadModel, Linear, PlanModel, linears_of
 from foretell.planning.presets import PRESETS
 from foretell.planning.stack import Stack
 
@@ -61,37 +58,6 @@ def open_model(model: str) -> PlanModel:
     raise CheckpointError(
         f"{model}: no preset, model folder with a config.json, or config file (.json); "
         f"presets: {', '.join(PRESETS)}{hint}"
-    )
-
-
-def with_adapter(model: PlanModel, folder: str) -> PlanModel:
-    """``model`` with the heads of an adapter. Raises UsageError where they do not fit it or are not sequential."""
-    info = read_adapter_config(folder)
-    if info.heads.kind != "sequential":
-        raise UsageError(f"--heads: {folder} holds {info.heads.kind} heads; only sequential ones can be planned")
-    theirs = (info.trunk.hidden_size, info.trunk.vocab_size, info.trunk.num_layers)
-    if theirs != (model.hidden_size, model.vocab_size, model.num_layers):
-        raise UsageError(
-            f"--heads: {folder} was made for {info.trunk.name} ({theirs[2]} layers, {theirs[0]} wide, vocabulary "
-            f"{theirs[1]:,}), not for {model.name} ({model.num_layers} layers, {model.hidden_size} wide, vocabulary "
-            f"{model.vocab_size:,}); give the model it was made for"
-        )
-    costs = inspect_adapter(Path(folder), experts=model.stack.experts).costs
-    assert costs is not None
-    rows = info.heads.draft_vocab_size or model.vocab_size
-    # An output matrix of its own is among the module's parameters already; it is read once all the same.
-    output = 0 if info.heads.own_output else rows * model.hidden_size
-    stack = Stack.of_module(costs.depths[0], output, model.stack.experts)
-    return model.with_heads(
-        replace(
-            model.heads,
-            stack=stack,
-            parameters=costs.depths[0].parameters,
-            distinct=not info.heads.unrolled,
-            max_depth=info.heads.max_depth,
-            origin=folder,
-            draft_vocab=info.heads.draft_vocab_size or None,
-        )
     )
 
 
@@ -140,7 +106,7 @@ def _planned(name: str, config: Any, folder: Path | None = None) -> PlanModel:
         parameters=sum(block.values()) + 2 * hidden * hidden + 3 * hidden,
         cache=head_cache(caches),
         origin="one layer of the trunk's kind and a projection",
-        linears=(inner, *_linears({t: shapes[t] for t in block})),
+        linears=(inner, *linears_of({t: shapes[t] for t in block})),
     )
     return PlanModel(
         name=name,
@@ -151,7 +117,7 @@ def _planned(name: str, config: Any, folder: Path | None = None) -> PlanModel:
         stack=stack,
         caches=tuple(caches),
         heads=replace(built, **heads) if heads else built,
-        linears=_linears({t: s for t, s in shapes.items() if _index_of(t) is not None}),
+        linears=linears_of({t: s for t, s in shapes.items() if _index_of(t) is not None}),
         config=text,
     )
 
@@ -181,12 +147,6 @@ def _skeleton_shapes(name: str, config: Any) -> Shapes:
     from foretell.convert.skeleton import skeleton_of
 
     return {tensor: tuple(part.shape) for tensor, part in skeleton_of(config, name).named_parameters()}
-
-
-def _linears(shapes: Shapes) -> tuple[Linear, ...]:
-    """Matrices by shape, largest first; stacked experts are none."""
-    counts = Counter(shape for shape in shapes.values() if len(shape) == 2)
-    return tuple(Linear(num_out, num_in, count) for (num_out, num_in), count in sorted(counts.items(), reverse=True))
 
 
 def _index_of(tensor: str) -> int | None:

@@ -2,27 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from foretell.planning.acceptance import Acceptance, simple_speedup, tokens_per_pass
-from foretell.planning.hardware import CACHE_BYTES, WEIGHT_BYTES
+from foretell.planning.acceptance import Acceptance, simple_speedup
+from foretell.planning.break_even import break_even_acceptance, break_even_batch
+from foretell.planning.costs import Costs, step_parts
+from foretell.planning.hardware import WEIGHT_BYTES
+from foretell.planning.plan_memory import Memory, memory_of
 from foretell.planning.roofline import Roofline, Work
 
 MAX_BATCH = 4096
 """As far as a break-even batch is looked for, unless less fits or the costs are known for less."""
-_BISECTIONS = 40
-
-
-class Costs(Protocol):
-    """Seconds of a step's two parts: ``Roofline`` computes them, ``MeasuredCosts`` puts measured kernels together."""
-
-    def pass_s(self, batch: int, nodes: int) -> float:
-        """A pass of the trunk over ``nodes`` tokens of each row."""
-
-    def draft_s(self, batch: int, depth: int, num_true: float, width: float) -> float:
-        """Drafting, see ``Roofline.draft_levels``."""
 
 
 @dataclass(frozen=True)
@@ -55,20 +46,6 @@ class DepthPlan:
     head_parameters: int
     head_bytes: float
     flop_overhead: float
-
-
-@dataclass(frozen=True)
-class Memory:
-    """Bytes. ``cache_per_token``: keys and values of one more token, trunk and heads; ``cache``: of all rows at this
-    context, recurrent states included; ``max_batch``: rows that fit beside the weights, 0 where those do not.
-    """
-
-    trunk: float
-    heads: float
-    cache_per_token: float
-    cache: float
-    device: float
-    max_batch: int
 
 
 @dataclass(frozen=True)
@@ -110,16 +87,10 @@ def make_plan(
     shapes = [(0, 0), (max_depth, num_nodes)] if num_nodes else [(d, d) for d in range(max_depth + 1)]
     depths = [_depth_plan(roofline, costs, batch, d, n, acceptance, draft_cost) for d, n in shapes]
     best = max(depths, key=lambda plan: plan.tokens_per_s or 0.0).depth if acceptance else None
-    memory = _memory(roofline, batch, max_depth)
+    memory = memory_of(roofline, batch, max_depth)
     searched = min(max_batch, memory.max_batch) if memory.max_batch else max_batch
-    found = _break_even_batch(costs, shapes, acceptance, searched) if acceptance else None
+    found = break_even_batch(costs, shapes, acceptance, searched) if acceptance else None
     return Plan(batch, roofline.context, depths, memory, best, found, searched)
-
-
-def step_parts(costs: Costs, batch: int, depth: int, num_nodes: int, num_tokens: float) -> tuple[float, float]:
-    """Seconds of the pass and of drafting, where ``num_tokens`` a row were added by the step before."""
-    draft_s = costs.draft_s(batch, depth, num_tokens, num_nodes / depth) if depth else 0.0
-    return costs.pass_s(batch, 1 + num_nodes), draft_s
 
 
 def _depth_plan(
@@ -159,61 +130,8 @@ def _depth_plan(
         tokens_per_s=batch * expected / step_s if expected else None,
         speedup=expected * plain_s / step_s if expected else None,
         simple_speedup=simple_speedup(expected, cost, depth) if expected and not is_tree else None,
-        break_even_acceptance=_break_even(costs, batch, depth, num_nodes) if depth else None,
+        break_even_acceptance=break_even_acceptance(costs, batch, depth, num_nodes) if depth else None,
         head_parameters=model.heads.parameters * model.heads.num_modules(depth),
         head_bytes=model.heads.parameters * model.heads.num_modules(depth) * WEIGHT_BYTES[roofline.machine.dtype],
         flop_overhead=share * depth,
-    )
-
-
-def _break_even(costs: Costs, batch: int, depth: int, num_nodes: int) -> float | None:
-    """Equal alpha at every depth with speed-up 1, by bisection; None where even certain drafts lose."""
-    plain_s = costs.pass_s(batch, 1)
-
-    def gains(alpha: float) -> bool:
-        expected = tokens_per_pass([alpha] * depth)
-        return expected * plain_s >= sum(step_parts(costs, batch, depth, num_nodes, expected))
-
-    if not gains(1.0):
-        return None
-    low, high = 0.0, 1.0
-    for _ in range(_BISECTIONS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if gains(middle) else (middle, high)
-    return high
-
-
-def _break_even_batch(
-    costs: Costs, shapes: Sequence[tuple[int, int]], acceptance: Acceptance, max_batch: int
-) -> int | None:
-    """Every batch size is tried: with experts the gain falls, rises and falls again, so halving would miss it."""
-    expected = {depth: acceptance.tokens_per_pass(depth) for depth, _ in shapes}
-    for batch in range(1, max_batch + 1):
-        plain_s = costs.pass_s(batch, 1)
-        if not any(
-            depth and expected[depth] * plain_s > sum(step_parts(costs, batch, depth, nodes, expected[depth]))
-            for depth, nodes in shapes
-        ):
-            return batch
-    return None
-
-
-def _memory(roofline: Roofline, batch: int, depth: int) -> Memory:
-    model, machine = roofline.model, roofline.machine
-    weight, number = WEIGHT_BYTES[machine.dtype], CACHE_BYTES[machine.dtype]
-    num_modules = model.heads.num_modules(depth)
-    trunk, heads = model.parameters * weight, model.heads.parameters * num_modules * weight
-
-    def row_bytes(context: float) -> float:
-        return number * (model.row_numbers(context) + num_modules * model.heads.cache.row_numbers(context))
-
-    context = roofline.context
-    free, row = machine.num_bytes - trunk - heads, row_bytes(context)
-    return Memory(
-        trunk=trunk,
-        heads=heads,
-        cache_per_token=row_bytes(context) - row_bytes(context - 1),
-        cache=batch * row,
-        device=machine.num_bytes,
-        max_batch=max(int(free // row), 0) if row else 0,
     )

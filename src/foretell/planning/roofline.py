@@ -75,15 +75,17 @@ class Roofline:
     machine: Machine
     context: int
 
-    def pass_works(self, batch: int, nodes: int) -> list[Work]:
+    def pass_works(self, batch: int, nodes: float) -> list[Work]:
         """One pass of the trunk over ``nodes`` tokens of each of ``batch`` rows."""
-        return self._works(self.model.stack, self.model.caches, batch, nodes, nodes)
+        return self._works(self.model.stack, self.model.caches, batch, nodes, nodes, nodes)
 
     def draft_works(self, batch: int, num_read: float, num_projected: float) -> list[Work]:
         """One pass of a module over ``num_read`` tokens a row, of which ``num_projected`` get logits."""
-        return self._works(self.model.heads.stack, (self.model.heads.cache,), batch, num_read, num_projected)
+        heads = self.model.heads
+        looked_up = num_read if heads.reads_tokens else 0.0
+        return self._works(heads.stack, (heads.cache,), batch, num_read, num_projected, looked_up)
 
-    def pass_s(self, batch: int, nodes: int) -> float:
+    def pass_s(self, batch: int, nodes: float) -> float:
         """Seconds of a pass over ``nodes`` tokens a row."""
         return self.machine.seconds(self.pass_works(batch, nodes)) + self._overhead_s(self.model.num_layers)
 
@@ -93,18 +95,25 @@ class Roofline:
         return sum(self.machine.seconds(works) for works in levels) + self._overhead_s(depth)
 
     def draft_levels(self, batch: int, depth: int, num_true: float, width: float) -> list[list[Work]]:
-        """Drafting, level by level. The first one, and every one of distinct modules, reads the ``num_true`` tokens a
-        row that were added since the last step; others read their frontier of ``width`` tokens (1 in a chain).
+        """Drafting, level by level. ``num_true`` tokens a row were added since the last step; the frontier of a tree
+        has ``width`` of them (1 in a chain). What of it is read and projected: ``HeadModel``.
         """
-        distinct = self.model.heads.distinct
+        heads = self.model.heads
         return [
-            self.draft_works(batch, num_true if k == 1 or distinct else width, 1 if k == 1 else width)
-            for k in range(1, depth + 1)
+            self.draft_works(batch, heads.num_read(level, num_true, width), heads.num_projected(level, width))
+            for level in range(1, depth + 1)
         ]
 
     def _works(
-        self, stack: Stack, caches: Iterable[LayerCache], batch: int, nodes: float, num_projected: float
+        self,
+        stack: Stack,
+        caches: Iterable[LayerCache],
+        batch: int,
+        nodes: float,
+        num_projected: float,
+        looked_up: float,
     ) -> list[Work]:
+        """``looked_up``: tokens a row whose embedding is read."""
         weight, number = WEIGHT_BYTES[self.machine.dtype], CACHE_BYTES[self.machine.dtype]
         num_tokens = batch * nodes
         attention_bytes = attention_flops = 0.0
@@ -115,7 +124,11 @@ class Roofline:
             attention_bytes += batch * (read + written) * number
             attention_flops += num_tokens * cache.flops(self.context)
         return [
-            Work("dense", weight * (stack.dense + num_tokens * self.model.hidden_size), 2 * stack.dense * num_tokens),
+            Work(
+                "dense",
+                weight * (stack.dense + batch * looked_up * self.model.hidden_size),
+                2 * stack.dense * num_tokens,
+            ),
             Work("experts", weight * stack.awake(num_tokens), stack.routed_flops(num_tokens)),
             Work("attention", attention_bytes, attention_flops),
             Work("output", weight * stack.output, 2 * stack.output * batch * num_projected),

@@ -25,7 +25,7 @@ def read_bench(node: Node, name: str) -> Bench:
         differences=read_differences(node, "differences"),
         unlike={batch: _counts(part.node("num_texts_unlike_depth_0")) for batch, part in batches.items()},
         notes=[f"batch {batch}: {note}" for batch, part in batches.items() for note in part.texts("notes")],
-        warnings=node.texts("warnings"),
+        warnings=[text for text in node.texts("warnings") if text != where.load_note],  # that one has its place
         incomplete=bool(node.flag("incomplete")),
     )
 

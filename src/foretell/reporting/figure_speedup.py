@@ -23,8 +23,12 @@ Limits = tuple[float, float]
 
 def limits(runs: Sequence[Run]) -> Limits:
     """One axis for several figures, so that they can be compared: all ranges, and plain decoding's 1."""
-    found = [bound for run in runs if run.speedup for bound in (run.speedup.low, run.speedup.high)]
-    low, high = min([*found, 1.0]), max([*found, 1.0])
+    return limits_of([bound for run in runs if run.speedup for bound in (run.speedup.low, run.speedup.high)])
+
+
+def limits_of(speedups: Sequence[float]) -> Limits:
+    """An axis that shows all of them, and plain decoding's 1."""
+    low, high = min([*speedups, 1.0]), max([*speedups, 1.0])
     margin = 0.05 * (high - low) or 0.05
     return low - margin, high + margin
 

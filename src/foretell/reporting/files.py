@@ -9,7 +9,9 @@ from typing import Any
 
 from foretell.errors import DataError, UsageError
 from foretell.reporting.bench_files import read_bench, read_compare
+from foretell.reporting.eval_files import PARTS, read_eval
 from foretell.reporting.node import Node, clean
+from foretell.reporting.plan_files import read_plan
 from foretell.reporting.proof_files import read_adapter, read_probe, read_verify
 from foretell.reporting.results import Results
 from foretell.reporting.training_log import read_log
@@ -17,7 +19,8 @@ from foretell.reporting.training_log import read_log
 IN_FOLDERS = ("metrics.jsonl", "mtp_config.json")
 """What is looked for in a folder: a run_dir's log, and an adapter's config."""
 _EXPECTED = (
-    "results of foretell bench, compare, verify or probe (--json), a run_dir with metrics.jsonl, or an adapter folder"
+    "results of foretell bench, compare, verify, probe, eval or plan (--json), a run_dir with metrics.jsonl, or an "
+    "adapter folder"
 )
 _MOST_KEYS = 6
 
@@ -90,6 +93,10 @@ def _read(file: Path, name: str, results: Results, problems: list[str]) -> None:
         isinstance(values.get("depths"), list) and "mean_acceptance_length" in keys
     ):
         results.probes.append(read_probe(node, name))
+    elif "model" in keys and any(isinstance(values.get(part), dict) for part in PARTS):
+        results.evals.append(read_eval(node, name))
+    elif isinstance(values.get("plan"), dict) or isinstance(values.get("against"), dict):
+        results.plans.append(read_plan(node, name))
     elif "format_version" in keys and keys & {"heads", "training"}:
         results.adapters.append(read_adapter(node, name))
     else:

@@ -49,14 +49,19 @@ def percent(value: float | None) -> str:
     return ABSENT if value is None else f"{100 * value:.{1 if value < 0.0995 else 0}f} %"
 
 
+def change(value: float | None) -> str:
+    """``+17.3 %``: more or less than another."""
+    return ABSENT if value is None else f"{100 * value:+,.1f} %"
+
+
 def megabytes(value: float | None) -> str:
     """Bytes as MB (10^6)."""
     return ABSENT if value is None else f"{value / 1e6:,.1f}"
 
 
-def shares(values: Iterable[float | None]) -> str:
+def shares(values: Iterable[float | None], digits: int = 2) -> str:
     """``0.45 0.23 0.11``."""
-    return " ".join(number(value) for value in values) or ABSENT
+    return " ".join(number(value, digits) for value in values) or ABSENT
 
 
 def joined(parts: Iterable[str]) -> str:
@@ -68,6 +73,11 @@ def joined(parts: Iterable[str]) -> str:
 def counted(value: int, noun: str) -> str:
     """``1 text``, ``1,200 texts``."""
     return f"{value:,} {noun}{'s' * (value != 1)}"
+
+
+def text_count(value: int | None, noun: str) -> str:
+    """``counted``, or ``- texts`` where it is not known."""
+    return f"{ABSENT} {noun}s" if value is None else counted(value, noun)
 
 
 def short(text: str) -> str:

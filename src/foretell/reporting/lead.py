@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from foretell.reporting.labels import counted, ratio, ratio_spread, shares
+from foretell.reporting.lead_eval import evaluated_lead
+from foretell.reporting.lead_plan import planned_lead
 from foretell.reporting.page import Paragraph
 from foretell.reporting.proof_results import Served, Verify
 from foretell.reporting.results import Bench, Results
@@ -18,7 +20,8 @@ Naming = Callable[[Run], str]
 def lead(results: Results) -> list[Paragraph]:
     """One paragraph a result, and one for what loses; file names in front where there are several files."""
     served = {probe.name: probe.served for probe in results.probes if probe.served}
-    many = len(results.benches) + len(results.compares) + len(results.verifies) + len(served) > 1
+    told = [*results.benches, *results.compares, *results.verifies, *served, *results.evals, *results.plans]
+    many = len(told) > 1
     found: list[Paragraph] = []
     for bench in results.benches:
         found += _speed(bench, bench.runs, lambda run: run.label, many)
@@ -28,7 +31,7 @@ def lead(results: Results) -> list[Paragraph]:
         found.append(Paragraph(f"{f'{verify.name}: ' * many}{verdict(verify)}", warns=verify.passed is not True))
     for name, figures in served.items():
         found.append(Paragraph(f"{f'{name}: ' * many}{agreement(figures)}", warns=disagrees(figures) is not None))
-    return found
+    return found + evaluated_lead(results.evals, many) + planned_lead(results.plans, many)
 
 
 def agreement(served: Served) -> str:

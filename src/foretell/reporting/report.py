@@ -10,7 +10,9 @@ from foretell.reporting.node import clean
 from foretell.reporting.page import Block, Figure, Page, Section
 from foretell.reporting.results import Results
 from foretell.reporting.section_compare import compared
+from foretell.reporting.section_eval import evaluated
 from foretell.reporting.section_measured import measured
+from foretell.reporting.section_plan import planned, predicted
 from foretell.reporting.section_proof import verified, warnings
 from foretell.reporting.section_served import compared_served
 from foretell.reporting.section_speed import acceptance, speed
@@ -25,12 +27,15 @@ def build(results: Results, title: str, version: str) -> Page:
     every = [*results.benches, *compares]
     probes = [*results.probes, *(adapter.probe for adapter in results.adapters if adapter.probe)]
     sections = [
-        *measured(every, [*results.verifies, *results.probes]),
+        *measured(every, [*results.verifies, *results.probes, *results.evals, *results.plans]),
         *compared(results.compares),
         *speed(results.benches),
         *acceptance(results.benches),
         *costs(every),
         *times(results.benches),
+        *planned(results.plans),
+        *predicted(results.plans),
+        *evaluated(results.evals),
         *verified(results.verifies),
         *probed(probes),
         *compared_served(results.probes),

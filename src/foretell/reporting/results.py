@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from foretell.reporting.eval_results import Eval
 from foretell.reporting.node import Spread
+from foretell.reporting.plan_results import PlanFile
 from foretell.reporting.proof_results import Difference, Probe, Verify
 from foretell.reporting.runs import Depth, Run
 
@@ -104,6 +106,8 @@ class Results:
     compares: list[Compare] = field(default_factory=list)
     verifies: list[Verify] = field(default_factory=list)
     probes: list[Probe] = field(default_factory=list)
+    evals: list[Eval] = field(default_factory=list)
+    plans: list[PlanFile] = field(default_factory=list)
     adapters: list[Adapter] = field(default_factory=list)
     logs: list[TrainingLog] = field(default_factory=list)
     problems: dict[str, list[str]] = field(default_factory=dict)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from foretell.reporting.eval_results import Eval
 from foretell.reporting.page import ABSENT, Block, Code, Paragraph, Section, Table
+from foretell.reporting.plan_results import PlanFile
 from foretell.reporting.proof_results import Probe, Verify, Where
 from foretell.reporting.results import Bench
 
@@ -26,8 +28,8 @@ _MODES = {
 }
 
 
-def measured(benches: Sequence[Bench], proofs: Sequence[Verify | Probe] = ()) -> list[Section]:
-    """Environment of each file, a column a file; verify and probe files that do not say theirs have none."""
+def measured(benches: Sequence[Bench], proofs: Sequence[Verify | Probe | Eval | PlanFile] = ()) -> list[Section]:
+    """Environment of each file, a column a file; other files than a bench's that do not say theirs have none."""
     names = [bench.name for bench in benches]
     wheres = [Where(bench.environment, bench.command, bench.load_note) for bench in benches]
     others = [proof for proof in proofs if proof.where.environment or proof.where.command]

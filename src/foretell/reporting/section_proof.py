@@ -57,6 +57,7 @@ def warnings(benches: Sequence[Bench], results: Results) -> list[Section]:
         columns = ["file", "batch", "system", "texts unlike depth 0's"]
         blocks.append(Table("Texts of other systems", columns, rows, 3, [note]))
     blocks += [Paragraph(f"{bench.name}: {text}", warns=True) for bench in benches for text in bench.warnings]
+    blocks += [Paragraph(f"{one.name}: {text}", warns=True) for one in results.evals for text in one.warnings]
     blocks += [Paragraph(f"{bench.name}: {note}") for bench in benches for note in bench.notes]
     for name, problems in results.problems.items():
         blocks += [Paragraph(f"{name}: {problem}.", warns=True) for problem in problems[:MOST_LISTED]]

@@ -12,13 +12,12 @@ from fastapi import FastAPI
 
 from foretell.errors import UsageError
 
-
 BACKLOG = 4096
 """Connections that may wait to be taken on."""
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket with an address, not yet listening; port 0 takes a free one. Raises UsageError where it cannot be had."""
+    """A socket with an address, not yet listening; port 0 takes a free one. Raises UsageError where it is taken."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

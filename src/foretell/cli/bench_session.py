@@ -1,0 +1,118 @@
+"""One batch size after the other, measured and kept: what ``bench`` and ``compare`` have in common.
+
+Whatever ends a run early (Ctrl-C, SIGTERM, an error, a busy machine with ``--on-busy abort``), what was measured up to
+then is printed and written, marked as incomplete.
+"""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+
+from cyclopts import Parameter
+
+from foretell.cli.bench_stop import Busy, Report, sigterm_raises, stopped_line
+from foretell.cli.output import note, progress, results, write_json
+
+if TYPE_CHECKING:
+    from foretell.analysis.texts import BenchPrompt
+    from foretell.models.trunk import Trunk
+
+OnBusy = Annotated[
+    Literal["flag", "abort"],
+    Parameter(
+        help="Where other processes take the cores meanwhile: flag says so at once and goes on, abort ends with exit "
+        "code 1 and keeps what was measured."
+    ),
+]
+OnProgress = Callable[[int, int], None]
+
+
+R = TypeVar("R", bound=Report)
+
+
+@dataclass
+class Session(Generic[R]):
+    """``measure(rows, on_progress, on_stop)`` gives a batch size's report, or hands what it has to ``on_stop`` and
+    raises; ``show(report, where)`` prints one; ``values(reports)`` are their plain values. ``warnings``: what is known
+    of the measurement before it starts.
+    """
+
+    trunk: Trunk
+    prompts: Sequence[BenchPrompt]
+    measure: Callable[[int, OnProgress, Callable[[R], None]], R]
+    show: Callable[[R, dict[str, Any]], None]
+    values: Callable[[list[R]], dict[str, Any]]
+    on_busy: Literal["flag", "abort"]
+    warnings: Sequence[str] = ()
+    reports: list[R] = field(default_factory=list)
+
+    def run(self, batches: Sequence[int], json: Path | None) -> None:
+        """Measure every batch size, and print and write them all, or those that were measured before an exception.
+
+        Raises Busy where ``on_busy`` says so.
+        """
+        from foretell.analysis.environment import environment
+        from foretell.analysis.load_watch import LoadWatch
+        from foretell.evaluation.nll import mean_nll
+
+        # Before the run, so that one that is stopped has nothing long to do until its file is written.
+        prompt_nll = mean_nll(self.trunk, [prompt.token_ids for prompt in self.prompts])
+        where = environment(self.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
+        watch, complete = LoadWatch(self._tell), False
+
+        def check() -> None:
+            if watch.busy and self.on_busy == "abort":
+                raise Busy(f"--on-busy abort: {watch.busy}; run it again on a quiet machine")
+
+        with sigterm_raises():
+            try:
+                with watch:
+                    for rows in batches:
+                        self._measure(rows, check)
+                complete = True
+            finally:
+                where["load"] = watch.report()
+                self._keep(where, json, complete, prompt_nll)
+        if where["load"]["note"] and self.on_busy == "abort":  # in the end only: no look, or the last one, had seen it
+            raise Busy(f"--on-busy abort: {where['load']['note']}; run it again on a quiet machine")
+
+    def _tell(self, sentence: str) -> None:
+        if self.on_busy == "flag":  # otherwise it is the error's
+            note(f"warning: {sentence}: tokens/s are too low, speed-ups less sure; --on-busy abort would end here")
+
+    def _measure(self, rows: int, check: Callable[[], None]) -> None:
+        with progress() as bar:
+            task = bar.add_task("texts decoded" if rows == 1 else f"groups decoded, {rows} at a time", total=None)
+
+            def on_progress(done: int, total: int) -> None:
+                bar.update(task, completed=done, total=total)
+                check()
+
+            self.reports.append(self.measure(rows, on_progress, self.reports.append))
+
+    def _keep(self, where: dict[str, Any], json: Path | None, complete: bool, prompt_nll: float | None) -> None:
+        from foretell.analysis.meaning import meaningless
+
+        shown = [report for report in self.reports if report.runs]
+        for place, report in enumerate(shown):
+            if place:
+                results().print()
+            self.show(report, where)
+        kept = [report for report in self.reports if report.records]
+        for report in kept:
+            if report.num_planned is not None:
+                note(stopped_line(report, json))
+        if not kept:
+            return
+        token_ids = [prompt.token_ids for prompt in self.prompts]
+        against = meaningless(token_ids, kept[0].outputs(), prompt_nll, self.trunk.vocab_size, eos_ignored=False)
+        for reason in against:
+            note(f"warning: {reason}")
+        load = [where["load"]["note"]] if where["load"]["note"] else []
+        values = {"environment": where, "warnings": [*self.warnings, *against, *load], **self.values(kept)}
+        write_json(json, values if complete else {"incomplete": True, **values})

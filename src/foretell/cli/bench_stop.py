@@ -1,0 +1,79 @@
+"""What ends a run of ``bench`` or ``compare`` early, and what is said of it."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Protocol
+
+from foretell.cli.output import counted, note
+from foretell.errors import ForetellError
+
+WHOLE_TURNS = "figures are of whole turns, in which every system decoded the same text"
+
+
+class Report(Protocol):
+    """What was found at one batch size; ``num_planned`` is None where it was finished."""
+
+    batch: int
+    num_planned: int | None
+
+    @property
+    def runs(self) -> Sequence[object]:
+        """Summaries; none where no turn of all systems was whole."""
+
+    @property
+    def records(self) -> Sequence[object]:
+        """Single measurements."""
+
+    def outputs(self) -> list[list[int]]:
+        """Plain decoding's texts, token ids."""
+
+
+class Busy(ForetellError):
+    """Other processes took the cores, and the run was to end then."""
+
+
+class Terminated(SystemExit):
+    """SIGTERM came."""
+
+
+def stopped_line(report: Report, json: Path | None) -> str:
+    """What there is of a batch size that was not finished."""
+    assert report.num_planned is not None
+    count = f"{len(report.records):,} of {counted(report.num_planned, 'measurement')}"
+    kept = " and kept" if json else "; --json FILE would have kept them"
+    figures = WHOLE_TURNS if report.runs else "no turn of all systems was whole, so there are no figures of it"
+    return f"stopped at batch {report.batch}: {count} made{kept}; {figures}"
+
+
+def unfinished(report: Report) -> list[str]:
+    """A line below the table of a batch size that was not finished; none of one that was."""
+    if report.num_planned is None:
+        return []
+    count = f"{len(report.records):,} of {counted(report.num_planned, 'measurement')}"
+    return [f"NOT FINISHED: {count}; {WHOLE_TURNS}."]
+
+
+@contextmanager
+def sigterm_raises() -> Iterator[None]:
+    """SIGTERM ends the block by an exception, and the process with status 143, once; a second one changes nothing."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _frame: object) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise Terminated(128 + number)
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    except Terminated:
+        note("error: terminated")
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)  # None: not set from Python
