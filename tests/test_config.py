@@ -54,6 +54,12 @@ def test_what_is_left_out_follows(
         ({"kind": "medusa", "concat": "hidden_first"}, "concat is 'hidden_first', but medusa heads"),
         ({"kind": "medusa", "final_norm": "trunk"}, "final_norm is 'trunk', but medusa heads"),
         ({"kind": "medusa", "block": "linear"}, "block is 'linear', but medusa heads"),
+        ({"output_per_module": True}, "output_per_module needs own_output; give both, or neither"),
+        (
+            {"kind": "parallel", "own_output": True, "output_per_module": True},
+            "output_per_module is True, but parallel",
+        ),
+        ({"kind": "medusa", "mlp_layer": 0}, "mlp_layer is 0, but medusa heads"),
         ({"kind": "parallel", "block": "conv"}, "block is 'conv'; allowed: layer, linear"),
     ],
     ids=str,

@@ -30,7 +30,9 @@ class HeadsConfig:
     "own", the "trunk"'s or "none". ``zero_first``: the embedding beside a text's first state counts as zeros.
     ``block_layer``: the trunk's layer that blocks are built as, -1 = the last one with full attention. ``then_layer``:
     the one without attention that a second layer behind it is built as (sequential), as Nemotron-H has its experts; -1
-    = there is none. ``own_output``: output matrices of their own (medusa always has them).
+    = there is none. ``mlp_layer``: the one whose MLP stands in the block in place of its own (sequential), as MiMo-V2
+    joins sliding attention to a dense MLP; -1 = its own. ``own_output``: output matrices of their own (medusa always
+    has them); sequential heads share one, or have one a module (``output_per_module``), as Step-3.5.
     ``draft_vocab_size``: rows of the draft vocabulary, 0 = all. ``max_positions``: the head's own window, 0 = the
     trunk's.
     """
@@ -44,6 +46,7 @@ class HeadsConfig:
     feedback: Literal["normed", "raw"] = "normed"
     final_norm: Literal["own", "trunk", "none"] = "own"
     own_output: bool = False
+    output_per_module: bool = False
     draft_vocab_size: int = 0
     max_positions: int = 0
     block: Literal["layer", "linear"] = "layer"
@@ -51,6 +54,7 @@ class HeadsConfig:
     zero_first: bool = False
     block_layer: int = -1
     then_layer: int = -1
+    mlp_layer: int = -1
     extra: dict[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -74,6 +78,8 @@ class HeadsConfig:
             self._settle_one_a_depth()
 
     def _settle_sequential(self) -> None:
+        if self.output_per_module and not self.own_output:
+            raise CheckpointError("heads: output_per_module needs own_output; give both, or neither")
         unrolled = self.num_modules <= 1 if self.unrolled is None else self.unrolled
         num_modules = self.num_modules or (1 if unrolled else self.num_depths)
         if unrolled and num_modules != 1:
@@ -129,7 +135,17 @@ _ALLOWED = {
 }
 _MEANINGLESS = {
     "sequential": ("block", "num_res_blocks"),
-    "parallel": ("concat", "feedback", "num_res_blocks", "zero_first", "then_layer"),
-    "medusa": ("concat", "feedback", "final_norm", "block", "zero_first", "block_layer", "then_layer"),
+    "parallel": ("concat", "feedback", "num_res_blocks", "zero_first", "then_layer", "mlp_layer", "output_per_module"),
+    "medusa": (
+        "concat",
+        "feedback",
+        "final_norm",
+        "block",
+        "zero_first",
+        "block_layer",
+        "then_layer",
+        "mlp_layer",
+        "output_per_module",
+    ),
 }
 """Settings that do not apply to a kind: it has no such part."""

@@ -7,15 +7,21 @@ and are never taken from the table that is tested (foretell.checkpoints.families
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
+from unittest.mock import patch
 
 import torch
 import transformers
 from safetensors.torch import load_file, save_file
+from transformers.models.step3p7.configuration_step3p7 import Step3p7TextConfig
 
+from foretell.checkpoints import families
+from foretell.models import step3p5 as step3p5  # transformers is told of its class
 from tests.fixtures import (
     EXPERTS,
     LATENT,
@@ -89,11 +95,54 @@ def tiny_nemotron_h(**kw: Any) -> Any:
     return build(transformers.NemotronHConfig(**_base(**mamba | experts | kinds | kw)))
 
 
+def tiny_mimo_v2(**kw: Any) -> Any:
+    """Full attention with a dense MLP, sliding attention with sinks and more key heads, both with experts."""
+    values = ROUTED_EXPERTS | dict(num_hidden_layers=3, num_key_value_heads=1, v_head_dim=12, sliding_window=8)
+    kinds = dict(
+        layer_types=["full_attention", "sliding_attention", "full_attention"],
+        mlp_layer_types=["dense", "sparse", "sparse"],
+    )
+    model = build(transformers.MiMoV2FlashConfig(**_base(**values | kinds | kw)))
+    generator = torch.Generator().manual_seed(5)
+    for layer in model.model.layers:
+        if layer.self_attn.sinks is not None:
+            layer.self_attn.sinks.data = torch.randn(layer.self_attn.sinks.shape, generator=generator)
+    return model
+
+
+def tiny_step3p5(**kw: Any) -> Any:
+    """Gated attention, of which sliding layers have more heads; two dense layers and two with experts, one clamped."""
+    experts = dict(n_routed_experts=4, num_experts_per_tok=2, moe_intermediate_size=32, share_expert_dim=32)
+    kinds = dict(
+        num_hidden_layers=4,
+        layer_types=["sliding_attention", "full_attention"] * 2,
+        mlp_layer_types=["dense", "dense", "sparse", "sparse"],
+        num_sliding_attention_heads=6,
+        sliding_window=8,
+        swiglu_limits=[0.0, 0.0, 0.0, 1.0],
+        rope_theta=[1e4, 5e5, 1e4, 5e5],
+        partial_rotary_factors=[1.0, 0.5, 1.0, 0.5],
+    )
+    return build(Step3p7TextConfig(**_base(**experts | kinds | kw)))
+
+
+def tiny_longcat(**kw: Any) -> Any:
+    """Layers of two attentions and two dense MLPs each, with experts around the second."""
+    experts = dict(n_routed_experts=4, zero_expert_num=2, moe_topk=2, expert_ffn_hidden_size=32, ffn_hidden_size=96)
+    values = _base(**LATENT | experts | dict(num_layers=2, head_dim=LATENT["qk_rope_head_dim"]) | kw)
+    del values["intermediate_size"], values["num_hidden_layers"]
+    return build(transformers.LongcatFlashConfig(**values))
+
+
 @dataclass(frozen=True)
 class Stored:
     """``make``: the trunk. ``names``: part -> stored prefix ({k} the module, {n} its layer number). ``donor``: the
-    trunk's layer whose tensors a head's layer has; ``then``: those of its second layer. ``centred``: norms are stored
-    as offsets from 1. ``embedding``, ``final_norm``: names in the trunk.
+    trunk's layer whose tensors a head's layer has; ``mlp``: the one whose MLP it has in place of that one's; ``half``:
+    it has the first half of the donor alone; ``then``: those of its second layer. ``renames``: names within the layer,
+    the trunk's and the heads'. ``claim``: the setting that says how many modules there are, "" = none does. ``feeds``:
+    a module's state for the next, behind its final norm or before. ``kinds``: attention and MLP of the heads' layers,
+    where the config says them. ``centred``: norms are stored as offsets from 1. ``embedding``, ``final_norm``: names
+    in the trunk.
     """
 
     make: Callable[..., Any]
@@ -103,10 +152,15 @@ class Stored:
     architecture: str = ""
     donor: int = -1
     then: int | None = None
+    mlp: int | None = None
+    half: bool = False
+    renames: tuple[tuple[str, str], ...] = ()
     hidden_first: bool = False
     reads: Literal["post", "pre"] = "post"
+    feeds: Literal["normed", "raw"] = "normed"
     zero_first: bool = False
     centred: bool = False
+    kinds: tuple[str, ...] = ()
     embedding: str = "model.embed_tokens.weight"
     final_norm: str = "model.norm.weight"
 
@@ -152,6 +206,28 @@ SPECULATORS = {
     "norm": "mtp_layers.{k}.final_layernorm",
     "layer": "mtp_layers.{k}",
 }
+MIMO_V2 = {
+    "enorm": "model.mtp.layers.{k}.enorm",
+    "hnorm": "model.mtp.layers.{k}.hnorm",
+    "eh_proj": "model.mtp.layers.{k}.eh_proj",
+    "norm": "model.mtp.layers.{k}.final_layernorm",
+    "layer": "model.mtp.layers.{k}",
+}
+STEP = {
+    "enorm": "model.layers.{n}.enorm",
+    "hnorm": "model.layers.{n}.hnorm",
+    "eh_proj": "model.layers.{n}.eh_proj",
+    "norm": "model.layers.{n}.transformer.shared_head.norm",
+    "output": "model.layers.{n}.transformer.shared_head.output",
+    "layer": "model.layers.{n}",
+}
+LONGCAT = {
+    "enorm": "model.mtp.layers.{k}.enorm.m",
+    "hnorm": "model.mtp.layers.{k}.hnorm.m",
+    "eh_proj": "model.mtp.layers.{k}.eh_proj",
+    "norm": "model.mtp.norm",
+    "layer": "model.mtp.layers.{k}",
+}
 NEMOTRON = {
     "enorm": "mtp.layers.0.enorm",
     "hnorm": "mtp.layers.0.hnorm",
@@ -176,6 +252,35 @@ LOADABLE = {
     "mimo": Stored(
         tiny_qwen2, MIMO, "mimo", architecture="MiMoForCausalLM", hidden_first=True, reads="pre", zero_first=True
     ),
+    "mimo_v2": Stored(
+        tiny_mimo_v2,
+        MIMO_V2,
+        "mimo_v2",
+        claim="",
+        donor=1,
+        mlp=0,
+        renames=(("post_attention_layernorm", "pre_mlp_layernorm"),),
+        reads="pre",
+        feeds="raw",
+    ),
+    "step3p5": Stored(
+        tiny_step3p5,
+        STEP,
+        "step3p5",
+        donor=0,
+        reads="pre",
+        feeds="raw",
+        centred=True,
+        kinds=("sliding_attention", "dense"),
+    ),
+    "longcat": Stored(
+        tiny_longcat,
+        LONGCAT,
+        "longcat",
+        donor=1,
+        half=True,
+        renames=(("mlp", "transformer_layer.mlp"),),
+    ),
     "bailing_hybrid": Stored(
         tiny_bailing_hybrid,
         BEHIND | {"norm": "model.layers.{n}.final_layernorm"},
@@ -196,44 +301,12 @@ LOADABLE = {
 """A folder for every family whose heads Foretell runs, and two layouts on a trunk that has no family of its own."""
 
 
-def _layer_names(at: str, *rests: str) -> list[str]:
-    return [f"{at}.{rest}.weight" for rest in rests]
-
-
-_FUSION = ("enorm", "hnorm", "eh_proj", "input_layernorm", "post_attention_layernorm")
-_DENSE = ("mlp.gate_proj", "mlp.up_proj", "mlp.down_proj")
-_PLAIN = tuple(f"self_attn.{name}_proj" for name in "qkvo")
-BLOCKED = {
-    "step3p5": (
-        "Step3p5ForCausalLM",
-        {"num_nextn_predict_layers": 3},
-        [
-            name
-            for k in range(3)
-            for name in _layer_names(f"model.layers.{2 + k}", *_FUSION, *_DENSE, *_PLAIN, "self_attn.g_proj")
-            + _layer_names(f"model.layers.{2 + k}.transformer.shared_head", "norm", "output")
-        ],
-    ),
-    "mimo_v2": (
-        "MiMoV2FlashForCausalLM",
-        {},
-        [
-            name
-            for k in range(3)
-            for name in _layer_names(f"model.mtp.layers.{k}", *_FUSION[:4], "pre_mlp_layernorm", "final_layernorm")
-            + _layer_names(f"model.mtp.layers.{k}", *_DENSE, *_PLAIN)
-            + [f"model.mtp.layers.{k}.self_attn.attention_sink_bias"]
-        ],
-    ),
-    "longcat": (
-        "LongcatFlashForCausalLM",
-        {"num_nextn_predict_layers": 1},
-        _layer_names("model.mtp", "embed_tokens", "norm")
-        + _layer_names("model.mtp.layers.0", "enorm.m", "hnorm.m", *_FUSION[2:], "self_attn.kv_b_proj")
-        + _layer_names("model.mtp.layers.0.transformer_layer", *_DENSE),
-    ),
-}
-"""Families that are told apart and not run: architecture, claims, names of the heads behind a trunk of two layers."""
+@contextmanager
+def not_run(name: str, why: str) -> Iterator[None]:
+    """The table as it is while the heads of family ``name`` cannot be run yet, for the reason ``why``."""
+    table = tuple(replace(one, blocked=why) if one.name == name else one for one in families.FAMILIES)
+    with patch.object(families, "FAMILIES", table):
+        yield
 
 
 def write_trunk(stored: Stored, folder: Path, **config: Any) -> tuple[Tensors, int]:
@@ -264,7 +337,25 @@ def named(stored: Stored, num_layers: int, k: int, parts: Tensors, layers: dict[
 def donated(stored: Stored, tensors: Tensors, num_layers: int) -> dict[str, Tensors]:
     """The layers of a module, by part, with the values of the trunk's that they are built as."""
     second = {} if stored.then is None else {"then": layer_of(tensors, stored.then)}
-    return {"layer": layer_of(tensors, stored.donor % num_layers)} | second
+    layer = layer_of(tensors, stored.donor % num_layers)
+    if stored.mlp is not None:
+        within = layer_of(tensors, stored.mlp)
+        layer = {name: t for name, t in layer.items() if not name.startswith("mlp.")}
+        layer |= {name: t for name, t in within.items() if name.startswith("mlp.")}
+    if stored.half:
+        layer = first_half(layer)
+    for theirs, ours in stored.renames:
+        layer = {re.sub(f"^{re.escape(theirs)}", ours, name): t for name, t in layer.items()}
+    return {"layer": layer} | second
+
+
+def first_half(layer: Tensors) -> Tensors:
+    """The first attention and the first dense MLP of LongCat's double layer, as a layer of their own."""
+    first = {"self_attn.0.": "self_attn.", "mlps.0.": "mlp.", "input_layernorm.0.": "input_layernorm."}
+    first["post_attention_layernorm.0."] = "post_attention_layernorm."
+    return {
+        name.replace(theirs, ours): t for name, t in layer.items() for theirs, ours in first.items() if theirs in name
+    }
 
 
 def layer_of(tensors: Tensors, index: int) -> Tensors:
@@ -273,10 +364,15 @@ def layer_of(tensors: Tensors, index: int) -> Tensors:
     return {name.split(mark)[1]: tensor for name, tensor in tensors.items() if mark in name}
 
 
+_KINDS = ("layer_types", "mlp_layer_types")
+
+
 def claims(stored: Stored, num_modules: int) -> dict[str, Any]:
     """What config.json says of the heads."""
     architecture = {"architectures": [stored.architecture]} if stored.architecture else {}
-    return {stored.claim: num_modules} | architecture
+    count = {stored.claim: num_modules} if stored.claim else {}
+    kinds = {f"mtp_{key}": [kind] * num_modules for key, kind in zip(_KINDS, stored.kinds, strict=False)}
+    return count | kinds | architecture
 
 
 def random_modules(
@@ -298,6 +394,9 @@ def random_modules(
         layers = donated(stored, tensors, num_layers)
         layers = {part: {n: t + noise(*t.shape).to(t) for n, t in layer.items()} for part, layer in layers.items()}
         parts = {part: one + noise(size) for part in ("enorm", "hnorm", "norm")}
+        if "output" in stored.names:
+            own = noise(*tensors["lm_head.weight"].shape)
+            parts["output"] = tensors["lm_head.weight"] + (0.1 * own if guesses else own)
         pair = [noise(size, size), noise(size, size)]
         if guesses:
             layers = {part: weak(layer) for part, layer in layers.items()}
@@ -395,6 +494,7 @@ def write_script(
         "enorm": ones if source == "embedding" else zero,  # lets nothing of the other half through
         "hnorm": ones if source == "hidden" else zero,
         "norm": ones if wrong == "norm" else signs_D - offset,
+        "output": tensors["lm_head.weight"],
     }
     heads: Tensors = {}
     for k in range(num_modules):

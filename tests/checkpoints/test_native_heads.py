@@ -30,7 +30,7 @@ from tests.checkpoints.family_folders import LOADABLE, SHARED_NAMES, Script, fin
 from tests.fixtures import tiny_gemma
 
 NUM_TOKENS = 20
-TWO_MODULES = ("llama behind", "llama shared names", "glm4_moe")
+TWO_MODULES = ("llama behind", "llama shared names", "glm4_moe", "mimo_v2", "step3p5")
 DAMAGED = ("deepseek_v3", "mellum", "mimo", "ernie4_5_moe")
 
 
@@ -59,6 +59,9 @@ def test_random_heads_are_lossless(name: str, tmp_path: Path) -> None:
     plain, one, two = [engine.generate(["abc"], params, depth=depth)[0] for depth in (0, 1, 2)]
     assert plain.token_ids == one.token_ids == two.token_ids
     assert plain.stats.num_draft_tokens == 0 < one.stats.num_draft_tokens < two.stats.num_draft_tokens
+    if not model.trunk.is_recurrent:  # those read one branch only
+        [tree] = engine.generate(["abc"], params, depth=2, num_nodes=5)
+        assert plain.token_ids == tree.token_ids and tree.stats.num_draft_tokens > two.stats.num_draft_tokens
 
 
 @pytest.mark.parametrize("name", LOADABLE)
@@ -79,7 +82,7 @@ def test_heads_that_read_the_state(name: str, tmp_path: Path) -> None:
     MiMo's head reads the trunk's state from before the norm, but its own from behind: this one cannot do both.
     """
     stored = LOADABLE[name]
-    deeper = (12, [6, 6]) if stored.reads == "post" else (18, [9, 0])
+    deeper = (12, [6, 6]) if (stored.reads, stored.feeds) != ("pre", "normed") else (18, [9, 0])
     assert counts(write_script(stored, tmp_path / "right", "hidden"), 1, 2) == [(9, [9]), deeper]
     [(drafted, accepted)] = counts(write_script(stored, tmp_path / "wrong", "hidden", wrong="source"), 1)
     assert accepted[0] <= 3 < drafted  # directions that have nothing in common, so right by chance alone
@@ -109,7 +112,8 @@ def test_one_module_serves_every_depth(depth: int, tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", TWO_MODULES)
 def test_two_modules_serve_two_depths(name: str, tmp_path: Path) -> None:
     """C30: each its own depth, in order; a third depth is refused with both numbers."""
-    stored, layers = LOADABLE[name], {"mtp_layer_types": ["full_attention"] * 2}
+    stored = LOADABLE[name]
+    layers = {} if stored.mlp or stored.kinds else {"mtp_layer_types": ["full_attention"] * 2}
     right = write_script(stored, tmp_path / "right", "embedding", num_modules=2)
     assert counts(right, 1, 2) == [(9, [9]), (12, [6, 6])]
     wrong = write_script(stored, tmp_path / "wrong", "embedding", num_modules=2, wrong="second")

@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file
 
 from foretell.checkpoints.files import TensorHeader
 from foretell.errors import CheckpointError
 from foretell.inspection.inspect import inspect_checkpoint
-from tests.checkpoints.family_folders import BLOCKED, LOADABLE, write_random
+from tests.checkpoints.family_folders import LOADABLE, finish, not_run, write_random
 from tests.inspection.manifests import Headers, bf16, write, write_file
 from tests.inspection.test_engines import SIZES, TRUNK, behind, flat, mimo
 
@@ -27,7 +28,12 @@ def test_every_family_that_loads(tmp_path: Path, name: str) -> None:
     """Folders written by hand: one module, no complaint, costs of what the files hold."""
     family = LOADABLE[name]
     found = inspect_checkpoint(write_random(family, tmp_path))
-    assert (found.family, found.num_modules, found.claimed_heads, found.problems) == (family.family, 1, 1, [])
+    assert (found.family, found.num_modules, found.claimed_heads, found.problems) == (
+        family.family,
+        1,
+        int(bool(family.claim)),
+        [],
+    )
     assert found.costs and found.costs.trunk
     [depth] = found.costs.depths
     assert found.costs.trunk.parameters + depth.parameters == found.num_parameters
@@ -36,14 +42,52 @@ def test_every_family_that_loads(tmp_path: Path, name: str) -> None:
     assert (found.heads["zero_first"], bool(found.heads["centred_norms"])) == (family.zero_first, family.centred)
 
 
-@pytest.mark.parametrize("name", BLOCKED)
-def test_every_family_that_does_not(tmp_path: Path, name: str) -> None:
-    architecture, claims, names = BLOCKED[name]
-    config = {"architectures": [architecture], **SIZES, **claims}
-    found = inspect_checkpoint(write(tmp_path, config, TRUNK | bf16({tensor: (8, 8) for tensor in names})))
-    num_modules = 3 if name in ("step3p5", "mimo_v2") else 1
-    assert (found.family, found.num_modules, found.problems) == (name, num_modules, []) and found.blocked
+def test_a_family_that_cannot_be_run_yet(tmp_path: Path) -> None:
+    folder = write_random(LOADABLE["hy_v3"], tmp_path)
+    assert inspect_checkpoint(folder).blocked == ""
+    with not_run("hy_v3", "it is made up"):
+        assert inspect_checkpoint(folder).blocked == "it is made up"
+
+
+@pytest.mark.parametrize(
+    ("name", "num_modules", "lines"),
+    [
+        ("mimo_v2", 3, {"vLLM": "first module, on the state after", "SGLang": "all modules", "transformers": "drops"}),
+        ("step3p5", 3, {"vLLM": "all 3 modules", "transformers": "does not know this architecture"}),
+        ("longcat", 1, {"vLLM": "decodes with the heads", "llama.cpp": "cannot convert it"}),
+    ],
+)
+def test_families_with_layers_of_their_own(tmp_path: Path, name: str, num_modules: int, lines: dict[str, str]) -> None:
+    """As they are published, with the copies of the trunk's that they repeat: told apart from what a module costs."""
+    folder = write_random(LOADABLE[name], tmp_path, num_modules)
+    tensors = load_file(folder / "model.safetensors")
+    copies = {"model.mtp.embed_tokens.weight": tensors["model.embed_tokens.weight"]} if name == "longcat" else {}
+    found = inspect_checkpoint(finish(folder, tensors | copies))
+    assert (found.family, found.num_modules, found.problems, found.blocked) == (name, num_modules, [], "")
     assert found.costs and all((depth.copies > 0) == (name == "longcat") for depth in found.costs.depths)
+    assert all(words in found.engines[engine] for engine, words in lines.items())
+
+
+@pytest.mark.parametrize("key", ["num_experts_per_tok", "moe_top_k"])
+def test_steps_experts_are_stacked_under_names_of_their_own(tmp_path: Path, key: str) -> None:
+    """Two layers of four, of which a token passes through two."""
+    folder = write_random(LOADABLE["step3p5"], tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    config[key] = config.pop("num_experts_per_tok")
+    (folder / "config.json").write_text(json.dumps(config))
+    costs = inspect_checkpoint(folder).costs
+    assert costs and costs.trunk
+    routed, embedding = 2 * 4 * 3 * 32 * 64, 260 * 64
+    assert costs.trunk.active == costs.trunk.parameters - embedding - routed // 2
+
+
+def test_step_with_images_stops_in_transformers(tmp_path: Path) -> None:
+    folder = write_random(LOADABLE["step3p5"], tmp_path)
+    config = json.loads((folder / "config.json").read_text())
+    nested = {"architectures": ["Step3p7ForConditionalGeneration"], "model_type": "step3p7", "text_config": config}
+    (folder / "config.json").write_text(json.dumps(nested))
+    found = inspect_checkpoint(folder)
+    assert (found.family, found.problems) == ("step3p5", []) and "use_mtp stops" in found.engines["transformers"]
 
 
 @pytest.mark.parametrize("config", [QWEN, None])

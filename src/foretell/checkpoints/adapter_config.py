@@ -18,7 +18,17 @@ CONFIG_FILE = "mtp_config.json"
 TENSOR_FILE = "mtp.safetensors"
 FORMAT_VERSION = 1
 
-_NEUTRAL = ("max_positions", "block", "num_res_blocks", "zero_first", "block_layer", "then_layer", "extra")
+_NEUTRAL = (
+    "max_positions",
+    "block",
+    "num_res_blocks",
+    "zero_first",
+    "block_layer",
+    "then_layer",
+    "mlp_layer",
+    "output_per_module",
+    "extra",
+)
 """Settings whose defaults change nothing; older adapters lack some."""
 
 
@@ -41,7 +51,7 @@ class TrunkInfo:
             architecture=type(trunk.model).__name__,
             hidden_size=trunk.hidden_size,
             vocab_size=trunk.vocab_size,
-            num_layers=int(trunk.config.num_hidden_layers),
+            num_layers=trunk.num_layers,
             fingerprint=trunk.fingerprint(),
         )
 

@@ -175,10 +175,14 @@ FAMILIES = (
         models="Step-3.5 and 3.7 Flash",
         architectures=r"Step3p[57]\w*",
         parts=_within(_BEHIND, norm="transformer.shared_head.norm", output="transformer.shared_head.output"),
-        conventions={"hidden_source": "pre", "feedback": "raw", "own_output": True},
+        conventions={"hidden_source": "pre", "feedback": "raw", "own_output": True, "output_per_module": True},
         centred=True,
-        engines=("3.7 (with images): decodes with the heads", _RUNS, _RUNS, _RUNS),
-        blocked="transformers has a class with images alone for its trunk, none for text",
+        engines=(
+            "3.7 (with images): runs the trunk; use_mtp stops, as it misses the heads' final norms",
+            _RUNS,
+            _RUNS,
+            _RUNS,
+        ),
     ),
     Family(
         name="mimo",
@@ -202,8 +206,12 @@ FAMILIES = (
         count_keys=(),
         conventions={"hidden_source": "pre", "feedback": "raw"},
         renames=(("pre_mlp_layernorm", "post_attention_layernorm"),),
-        engines=(_DROPS, "decodes with the first module", "decodes with all modules, each on the trunk's state", _RUNS),
-        blocked="they join a sliding layer's attention to a dense MLP, as no layer of the trunk does",
+        engines=(
+            _DROPS,
+            "decodes with the first module, on the state after the trunk's final norm, and feeds back its normed state",
+            "decodes with all modules, each on the trunk's state before its final norm",
+            _RUNS,
+        ),
     ),
     Family(
         name="mellum",
@@ -291,7 +299,6 @@ FAMILIES = (
         renames=(("transformer_layer.mlp", "mlp"),),
         max_modules=1,
         engines=(_DROPS, _RUNS, _RUNS, "cannot convert it"),
-        blocked="a layer of its trunk is two, and the heads' single one is of no class in transformers",
     ),
     Family(
         name="speculators",

@@ -12,6 +12,11 @@ COPIES = ("embedding", "output")
 """Parts that repeat the trunk's, but where a family has output matrices of its own."""
 
 
+def copies_of(family: Family) -> tuple[str, ...]:
+    """Parts that this family's modules repeat of the trunk's."""
+    return tuple(part for part in COPIES if part != "output" or not family.conventions.get("own_output"))
+
+
 @dataclass
 class StoredModule:
     """``parts``: stored names by part. ``rests``: names within its layers, those of a second one behind ``then.``."""
@@ -73,7 +78,7 @@ def stored_modules(family: Family, names: Iterable[str], num_layers: int) -> tup
 
 def missing_parts(family: Family, module: StoredModule) -> list[str]:
     """Parts that every module of the family has and this one lacks."""
-    return [part for part in family.parts if part not in COPIES and part not in module.parts]
+    return [part for part in family.parts if part not in copies_of(family) and part not in module.parts]
 
 
 def lacking_parts(family: Family, modules: Sequence[StoredModule]) -> list[tuple[int, list[str]]]:

@@ -9,6 +9,7 @@ from torch import nn
 
 from foretell.checkpoints.families import LAYERS, Family, Place
 from foretell.checkpoints.folds import centre, is_centred, uncentre
+from foretell.checkpoints.head_modules import copies_of
 from foretell.checkpoints.layer_names import fill_layer, stored_shapes, with_experts_as_in
 from foretell.errors import CheckpointError
 from foretell.models.heads import Heads
@@ -16,15 +17,16 @@ from foretell.models.sequential import SequentialHeads, SequentialModule
 
 NORMS = ("enorm", "hnorm", "norm")
 """Parts that are a norm's gain."""
+_WEIGHTS = ("enorm", "hnorm", "eh_proj", "norm", "output")
+"""Parts that are one weight."""
 
 
 def wanted_tensors(heads: Heads, family: Family, stored: Collection[Place] = ()) -> dict[Place, torch.Size]:
     """Every tensor that ``family`` stores of ``heads``, with its shape; experts as in ``stored``, where it has any."""
     found = {}
     for index, module in enumerate(_modules(heads)):
-        for part in ("enorm", "hnorm", "eh_proj", "norm"):
-            if part in family.parts:
-                found[shared_place(family, index, part)] = getattr(module, part).weight.shape
+        for part in _own_weights(family):
+            found[shared_place(family, index, part)] = getattr(module, part).weight.shape
         for part, template in _templates(heads).items():
             shapes = stored_shapes(heads.trunk.model, template, getattr(module, part))
             if rests := {place.rest for place in stored if (place.module, place.part) == (index, part)}:
@@ -38,16 +40,19 @@ def wanted_tensors(heads: Heads, family: Family, stored: Collection[Place] = ())
 def fill_heads(heads: Heads, family: Family, tensors: Mapping[Place, torch.Tensor]) -> None:
     """Copy stored tensors, complete and of the right shapes, into ``heads``."""
     for index, module in enumerate(_modules(heads)):
-        for part in ("enorm", "hnorm", "eh_proj", "norm"):
-            if part in family.parts:
-                values = tensors[shared_place(family, index, part)]
-                own = getattr(module, part)
-                if part in NORMS:
-                    values = as_stored_gain(values, from_centred=family.centred, to_centred=is_centred(own))
-                own.weight.copy_(values)
+        for part in _own_weights(family):
+            values = tensors[shared_place(family, index, part)]
+            own = getattr(module, part)
+            if part in NORMS:
+                values = as_stored_gain(values, from_centred=family.centred, to_centred=is_centred(own))
+            own.weight.copy_(values)
         for part, template in _templates(heads).items():
             layer = {p.rest: values for p, values in tensors.items() if (p.module, p.part) == (index, part)}
             fill_layer(heads.trunk.model, template, getattr(module, part), layer)
+
+
+def _own_weights(family: Family) -> list[str]:
+    return [part for part in _WEIGHTS if part in family.parts and part not in copies_of(family)]
 
 
 def shared_place(family: Family, index: int, part: str) -> Place:

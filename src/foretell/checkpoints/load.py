@@ -23,6 +23,7 @@ from foretell.checkpoints.quantisation import quantisation_of, quantisation_prob
 from foretell.checkpoints.quiet import quiet_transformers
 from foretell.checkpoints.source import Source, find_source
 from foretell.errors import CheckpointError, UnsupportedModel, UsageError
+from foretell.models import step3p5 as step3p5  # transformers is told of its class
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 

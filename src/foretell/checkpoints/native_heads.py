@@ -11,10 +11,10 @@ import torch
 
 from foretell.checkpoints.families import Family, Place
 from foretell.checkpoints.files import CheckpointWarning, refuse_not_finite
-from foretell.checkpoints.head_modules import COPIES
+from foretell.checkpoints.head_modules import copies_of
 from foretell.checkpoints.head_tensors import fill_heads, wanted_tensors
 from foretell.checkpoints.hub import cached_folder
-from foretell.checkpoints.layer_names import fused_name, stored_shapes
+from foretell.checkpoints.like_layers import block_like, then_like
 from foretell.checkpoints.native import DEPTHS_KEY, LOST, claimed_heads
 from foretell.checkpoints.stored import StoredModel
 from foretell.config import HeadsConfig
@@ -94,7 +94,7 @@ def read_heads(trunk: Trunk, stored: StoredModel, dtype: torch.dtype | None = No
     _check_names(trunk, stored, family, heads, known)
     tensors = {}
     for name, tensor in stored.read(known):
-        if known[name].part in COPIES:
+        if known[name].part in copies_of(family):
             _compare_copy(trunk, known[name].part, name, tensor)
         else:
             tensors[name] = tensor
@@ -114,24 +114,9 @@ def heads_config(trunk: Trunk, stored: StoredModel) -> HeadsConfig:
     trained = stored.config.get(DEPTHS_KEY)
     depths = trained if num_modules == 1 and isinstance(trained, int) and 0 < trained <= _MOST else num_modules
     config = HeadsConfig(unrolled=num_modules == 1, num_modules=num_modules, num_depths=depths, **family.conventions)
-    usual = trunk.block_config()[1][0]
-    block_layer = _layer_like(trunk, stored, family, "layer", usual)
-    then_layer = _layer_like(trunk, stored, family, "then", usual) if "then" in family.parts else -1
-    return replace(config, block_layer=-1 if block_layer == usual else block_layer, then_layer=then_layer)
-
-
-def _layer_like(trunk: Trunk, stored: StoredModel, family: Family, part: str, usual: int) -> int:
-    """The trunk's layer whose tensors this layer of the module has, or most of; ``usual`` before others."""
-    places = (family.place(name, stored.num_layers) for name in stored.head_names)
-    names = {fused_name(place.rest) for place in places if place and place.part == part and place.module == 0}
-    others = [i for i in reversed(range(trunk.config.num_hidden_layers)) if i != usual]
-    strange: dict[int, int] = {}
-    for index in (usual, *others):
-        there = set(map(fused_name, stored_shapes(trunk.model, index, trunk.decoder.layers[index])))
-        strange[index] = len(there ^ names)
-        if not strange[index]:
-            break
-    return min(strange, key=strange.__getitem__)
+    block_layer, mlp_layer = block_like(trunk, stored, family)
+    then_layer = then_like(trunk, stored, family) if "then" in family.parts else -1
+    return replace(config, block_layer=block_layer, mlp_layer=mlp_layer, then_layer=then_layer)
 
 
 def _known(trunk: Trunk) -> StoredModel:
@@ -155,7 +140,7 @@ def _check_names(trunk: Trunk, stored: StoredModel, family: Family, heads: Heads
     strange = list(set(stored.head_names) - known.keys())
     wanted = wanted_tensors(heads, family, known.values())
     modules = max(stored.claim.num_layers, heads.config.num_modules)
-    found = {place: name for name, place in known.items() if place.part not in COPIES}
+    found = {place: name for name, place in known.items() if place.part not in copies_of(family)}
     problems = {
         "missing": sorted(stored_name(family, place, stored) for place in wanted.keys() - found.keys()),
         "unexpected": sorted([found[place] for place in found.keys() - wanted.keys()] + strange),

@@ -22,7 +22,7 @@ from foretell.convert.norm_fold import fold_trunk, norm_fold
 from foretell.convert.reload import check_reload
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
-from foretell.convert.skeleton import final_norm, layer_index, module_name, skeleton
+from foretell.convert.skeleton import block_layers, final_norm, module_name, skeleton
 from foretell.convert.targets import TARGETS, Target, own_family
 from foretell.errors import AdapterMismatch, CheckpointError, UnsupportedModel, UsageError
 
@@ -65,8 +65,8 @@ def export(
         )
     report = Conversion(f"export --to {to}", str(source.folder), str(folder))
     report.notes += check_conventions(info, family, num_modules, fold_norm)
-    index = layer_index(model, info.heads.block_layer)
-    config = goal.config(source, num_modules, index)
+    layers = block_layers(model, info.heads)
+    config = goal.config(source, num_modules, layers)
     norm_name = source.find(final_norm(model)[0])
     if info.heads.unrolled:
         config = config | {DEPTHS_KEY: info.heads.num_depths}
@@ -84,7 +84,7 @@ def export(
 
     def added() -> Iterator[tuple[str, torch.Tensor]]:
         yield from extra.items()
-        for name, tensor in heads.tensors(dtype, source.layer_types(index), borrowed):
+        for name, tensor in heads.tensors(dtype, source.layer_types(layers[0]), borrowed):
             report.added[name] = f"heads of {info.folder.name}"
             yield name, tensor
         for name, original in copies.items():

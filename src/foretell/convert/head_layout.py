@@ -16,8 +16,10 @@ from foretell.checkpoints.head_tensors import NORMS, as_stored_gain
 from foretell.checkpoints.layer_names import fused_name, stored_layer
 from foretell.convert.conventions import concat_of
 from foretell.convert.norm_fold import NormFold
-from foretell.convert.skeleton import final_norm, layer_index
+from foretell.convert.skeleton import block_layers, final_norm
 from foretell.errors import CheckpointError, UnsupportedModel
+from foretell.models.block_layer import block_layer_of
+from foretell.models.support import num_decoder_layers
 
 
 class HeadTensors:
@@ -38,7 +40,7 @@ class HeadTensors:
     ) -> None:
         self.info, self.family, self.model = info, family, model
         self.num_modules, self.qkv_bias, self.fold = num_modules, qkv_bias, fold
-        self.num_layers: int = model.get_decoder().config.num_hidden_layers
+        self.num_layers = num_decoder_layers(model.get_decoder().config)
         self.renamed: dict[str, str] = {}
         self.folds: list[str] = []
 
@@ -50,8 +52,8 @@ class HeadTensors:
         ``trunk_gain_D``: the final norm of heads that use the trunk's.
         """
         centred = is_centred(final_norm(self.model)[1])
-        index = layer_index(self.model, self.info.heads.block_layer)
-        places = self._places(index)
+        index, mlp_index = block_layers(self.model, self.info.heads)
+        places = self._places(index, mlp_index)
         with safe_open(self.info.folder / TENSOR_FILE, framework="pt") as file:
             for name, place in places.items():
                 values = file.get_tensor(name)
@@ -71,7 +73,7 @@ class HeadTensors:
                 there = Place(module, "norm", "weight")
                 yield self.family.stored(there, self.num_layers), self._folded(there, trunk_gain_D, centred).to(dtype)
 
-    def _places(self, index: int) -> dict[str, Place]:
+    def _places(self, index: int, mlp_index: int) -> dict[str, Place]:
         """Where the adapter's tensors belong, those of the modules to export. Raises CheckpointError for others."""
         ours = family_named("transformers")
         headers = read_headers(self.info.folder / TENSOR_FILE)
@@ -80,7 +82,7 @@ class HeadTensors:
         wanted = {("enorm", "weight"): (size,), ("hnorm", "weight"): (size,), ("eh_proj", "weight"): (size, 2 * size)}
         if self.info.heads.final_norm == "own":
             wanted["norm", "weight"] = (size,)
-        layer = self.model.get_decoder().layers[index].state_dict()
+        layer = block_layer_of(self.model.get_decoder(), index, mlp_index).state_dict()
         wanted |= {("layer", name): tuple(tensor.shape) for name, tensor in layer.items()}
         expected = {
             ours.stored(Place(module, part, rest), self.num_layers): shape

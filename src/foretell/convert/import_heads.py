@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 
 from foretell.checkpoints.adapter import disk_name, load_adapter, save_adapter
-from foretell.checkpoints.head_modules import COPIES
+from foretell.checkpoints.head_modules import copies_of
 from foretell.checkpoints.layer_names import fused_name
 from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.loose import LooseHeads, open_heads, why_foreign
@@ -52,7 +52,7 @@ def import_heads(
     report.dropped = {
         name: "the trunk's own embedding and output head are used"
         for name in stored.head_names
-        if (place := stored.family.place(name, stored.num_layers)) and place.part in COPIES
+        if (place := stored.family.place(name, stored.num_layers)) and place.part in copies_of(stored.family)
     }
     if isinstance(stored, LooseHeads):
         report.dropped |= {name: "no tensor of heads" for name in stored.headers if name not in stored.head_names}
@@ -87,7 +87,7 @@ def _renamed(stored: StoredModel) -> dict[str, str]:
     found = {}
     for name in stored.head_names:
         place = family.place(name, stored.num_layers)
-        if place is not None and place.part not in COPIES:
+        if place is not None and place.part not in copies_of(family):
             found[name] = f"modules_by_depth.{place.module}.{place.part}.{fused_name(place.rest)}"
     return found
 
@@ -99,4 +99,4 @@ def _conventions(heads: Heads) -> str:
 
 
 def _loose(trunk: Trunk, heads: str | PathLike[str]) -> LooseHeads:
-    return open_heads(Path(heads).expanduser(), type(trunk.model).__name__, int(trunk.config.num_hidden_layers))
+    return open_heads(Path(heads).expanduser(), type(trunk.model).__name__, trunk.num_layers)

@@ -11,7 +11,9 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from foretell.checkpoints.files import one_line
 from foretell.checkpoints.quiet import quiet_transformers
+from foretell.config import HeadsConfig
 from foretell.errors import UnsupportedModel
+from foretell.models import step3p5 as step3p5  # transformers is told of its class
 from foretell.models.decoder import final_norm_name
 from foretell.models.support import block_index
 
@@ -36,9 +38,11 @@ def _made(config: Callable[[], Any], name: str) -> Any:
         raise UnsupportedModel(f"{name}: not a causal LM that transformers knows ({one_line(error)})") from error
 
 
-def layer_index(model: Any, block_layer: int) -> int:
-    """The layer that heads' blocks are built as; see block_index."""
-    return block_index(model.get_decoder().config, block_layer, "the trunk")
+def block_layers(model: Any, heads: HeadsConfig) -> tuple[int, int]:
+    """The layer that heads' blocks are built as, and the one whose MLP they have; see block_index."""
+    config = model.get_decoder().config
+    index = block_index(config, heads.block_layer, "the trunk")
+    return index, index if heads.mlp_layer == -1 else block_index(config, heads.mlp_layer, "the trunk", "mlp_layer")
 
 
 def final_norm(model: Any) -> tuple[str, Any]:

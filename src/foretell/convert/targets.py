@@ -16,6 +16,8 @@ from foretell.convert.claims import CLASS_PREFIX, MODELING_FILE, is_remote
 from foretell.errors import CheckpointError, UnsupportedModel
 
 Config = dict[str, Any]
+Layers = tuple[int, int]
+"""The trunk's layer that a module is built as, and the one whose MLP it has; the same but for ``mlp_layer``."""
 
 _DEFAULTS = ("num_key_value_heads", "rms_norm_eps", "hidden_act", "max_position_embeddings", "tie_word_embeddings")
 
@@ -25,7 +27,7 @@ class Target:
     """``family``: the entry of the table whose layout is written, "" = the trunk's own.
 
     ``trunks``: model types it takes, none = any; ``hint``: what to give instead where one is refused. ``config``: the
-    new config, of the trunk, the number of modules, and the trunk's layer that they are built as. ``added``: tensors
+    new config, of the trunk, the number of modules, and the trunk's layers that they are built as. ``added``: tensors
     that the trunk lacks in this layout. ``texts``: files that go with it. ``qkv_bias``: the heads' layers have biases
     on queries, keys and values. ``serve``: how engines are told to use the heads.
     """
@@ -33,7 +35,7 @@ class Target:
     name: str
     family: str
     trunks: tuple[str, ...]
-    config: Callable[[StoredModel, int, int], Config]
+    config: Callable[[StoredModel, int, Layers], Config]
     hint: str
     serve: str
     added: Callable[[StoredModel], Iterator[tuple[str, torch.Tensor]]] = lambda source: iter(())
@@ -41,7 +43,7 @@ class Target:
     qkv_bias: bool = False
 
 
-def _mimo(source: StoredModel, num_modules: int, layer: int) -> Config:
+def _mimo(source: StoredModel, num_modules: int, layers: Layers) -> Config:
     """Qwen2's config under MiMo's class name: loads without remote code, in transformers as a plain Qwen2."""
     config = _resolved(source)
     _refuse_for_qwen2(source)
@@ -96,7 +98,7 @@ def _zero_biases(source: StoredModel) -> Iterator[tuple[str, torch.Tensor]]:
                 yield f"{at}.bias", torch.zeros(shape[0], dtype=source.dtype(f"{at}.weight"))
 
 
-def _qwen3_5(source: StoredModel, num_modules: int, layer: int) -> Config:
+def _qwen3_5(source: StoredModel, num_modules: int, layers: Layers) -> Config:
     """The keys of Qwen3.5, and those that transformers' own MtpModel reads."""
     claims: Config = {"mtp_num_hidden_layers": num_modules, "num_mtp_layers": num_modules}
     claims["mtp_layer_types"] = ["full_attention"] * num_modules
@@ -107,11 +109,11 @@ def _qwen3_5(source: StoredModel, num_modules: int, layer: int) -> Config:
     return config if "text_config" in config else _text_rope(config)
 
 
-def _native(source: StoredModel, num_modules: int, layer: int) -> Config:
+def _native(source: StoredModel, num_modules: int, layers: Layers) -> Config:
     """The trunk's own config, which announces the heads as its family does."""
     family = own_family(source)
     claims = dict.fromkeys(family.count_keys[:1], num_modules)
-    return _with(source.config, claims | _layer_types(source, num_modules, layer))
+    return _with(source.config, claims | _layer_types(source, num_modules, layers))
 
 
 def own_family(source: StoredModel) -> Family:
@@ -125,16 +127,17 @@ def own_family(source: StoredModel) -> Family:
     return family
 
 
-def _layer_types(source: StoredModel, num_modules: int, layer: int) -> Config:
+def _layer_types(source: StoredModel, num_modules: int, layers: Layers) -> Config:
     """What transformers wants to know of the heads' layers, where the config has such lists for the trunk's."""
     lists = {key: source.text_config.get(key) for key in ("layer_types", "mlp_layer_types")}
-    return {f"mtp_{key}": [types[layer]] * num_modules for key, types in lists.items() if types}
+    chosen = dict(zip(lists, layers, strict=True))
+    return {f"mtp_{key}": [types[chosen[key]]] * num_modules for key, types in lists.items() if types}
 
 
-def _deepseek(source: StoredModel, num_modules: int, layer: int) -> Config:
+def _deepseek(source: StoredModel, num_modules: int, layers: Layers) -> Config:
     """The trunk's own config, a class of its own name that knows which layers are heads, and the claims."""
     claims: Config = {"num_mtp_layers": num_modules, "num_nextn_predict_layers": num_modules}
-    claims |= _layer_types(source, num_modules, layer)
+    claims |= _layer_types(source, num_modules, layers)
     return _with(source.config, claims) | remote_class(source)
 
 
@@ -163,7 +166,7 @@ def remote_code(source: StoredModel, num_modules: int) -> dict[str, str]:
     return {MODELING_FILE: text}
 
 
-def _mellum(source: StoredModel, num_modules: int, layer: int) -> Config:
+def _mellum(source: StoredModel, num_modules: int, layers: Layers) -> Config:
     """A dense Qwen3 as Mellum, whose experts are never built: transformers serves its heads without remote code."""
     config = _resolved(source)
     count = source.num_layers

@@ -30,9 +30,11 @@ _TOKENS = (
 _LOOKED_UP = (*_TOKENS, "embed_tokens_per_layer", "per_layer_token_embd", "wpe", "embed_positions", "position_embd")
 _OUTPUTS = ("lm_head", "embed_out", "output")
 _ONE_EXPERT = re.compile(r"(?P<group>(?:.*\.)?experts)\.(?P<number>\d+)\..+")
-_ALL_EXPERTS = re.compile(r"(?:.*\.)?experts\.[^.]*\D[^.]*(?:\..+)?|.*_exps\.\w+")
+_ALL_EXPERTS = re.compile(
+    r"(?:.*\.)?experts\.[^.]*\D[^.]*(?:\..+)?|.*_exps\.\w+|.*\.moe\.(?:gate|up|down)_proj\.weight"
+)
 _SIDE = re.compile(
-    r"(?:model\.)?(?:visual|vision\w*|audio\w*|image\w*|multi_modal_projector|mm_projector|embed_vision|embed_audio)\."
+    r"(?:model\.)?(?:visual|vision\w*|audio\w*|image\w*|multi_modal_projector|mm_projector|vit_large_projector|embed_vision|embed_audio)\."
 )
 _BESIDE_WEIGHTS = """
 SCB g_idx qzeros scales weight_shape weight_zero_point absmax quant_map input_scale output_scale k_scale v_scale
@@ -42,7 +44,7 @@ _NO_PARAMETERS = frozenset(_BESIDE_WEIGHTS.split())
 _SCALES = ("_scales", "_scale_inv")
 _PACKED = ("qweight", "weight_packed")
 _NUM_EXPERTS = ("n_routed_experts", "num_experts", "num_local_experts", "moe_num_experts")
-_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_k", "top_k_experts")
+_PER_TOKEN = ("num_experts_per_tok", "num_experts_per_token", "moe_topk", "moe_top_k", "moe_k", "top_k_experts")
 
 
 class Experts(NamedTuple):
@@ -166,7 +168,7 @@ def _active(counts: Mapping[str, int], experts: Experts) -> int:
     total = 0.0
     by_group: dict[str, dict[str, int]] = {}
     for name, count in counts.items():
-        is_routed = "experts." in name or "_exps." in name
+        is_routed = "experts." in name or "_exps." in name or ".moe." in name
         if is_routed and (found := _ONE_EXPERT.fullmatch(name)):
             group = by_group.setdefault(found["group"], {})
             group[found["number"]] = group.get(found["number"], 0) + count

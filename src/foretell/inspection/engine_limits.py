@@ -23,7 +23,7 @@ def several_modules(family: Family, facts: Facts) -> dict[str, str]:
         lines["vLLM"] = (
             f"decodes with all {count} modules, if asked for as many tokens" if announced else first + missing
         )
-    else:
+    elif family.name != "mimo_v2":  # whose line says so
         lines["vLLM"] = first
     if family.name not in (*_MODULE_BY_MODULE, "mimo"):
         lines["SGLang"] = first

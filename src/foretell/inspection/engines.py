@@ -30,7 +30,7 @@ _BY_ARCHITECTURE = (
     (r"BailingMoeV3\w*", "llama.cpp", RUNS),
     (r"Bailing\w*", "llama.cpp", "converts the heads, and leaves them unused"),
     (r"BailingMoeV2ForCausalLM", "vLLM", ALONE),
-    (r"Step3p7\w*", "transformers", ONE_BY_ONE),
+    (r"Step3p7\w*", "transformers", f"{ALONE}; use_mtp stops, as it misses the heads' final norms"),
     (r"Step3p5\w*", "transformers", "does not know this architecture, but by code in the folder"),
     (r"ExaoneMo[eE]\w*", "SGLang", RUNS),
     (r"Exaone4_5\w*", "SGLang", ALONE),

@@ -9,6 +9,7 @@ from torch import nn
 from torch.func import functional_call
 
 from foretell.errors import UnsupportedModel
+from foretell.models.block_layer import block_layer_of
 from foretell.models.copies import copy_without_hooks
 from foretell.models.decoder import DecoderRunner, final_norm_name
 from foretell.models.quantised import make_dense
@@ -18,17 +19,22 @@ if TYPE_CHECKING:
     from foretell.models.trunk import Trunk
 
 
-def small_decoder(trunk: Trunk, norm: nn.Module, block_layer: int = -1, then_layer: int = -1) -> DecoderRunner:
+def small_decoder(
+    trunk: Trunk, norm: nn.Module, block_layer: int = -1, then_layer: int = -1, mlp_layer: int = -1
+) -> DecoderRunner:
     """Runner of a decoder with one layer, or two, ``runner.decoder.layers``, and ``norm`` as its final norm.
 
     A layer is a trainable copy of the trunk's ``block_layer``, by default its last one of the right type
     (``Trunk.block_config``), so attention kind, masks and rotary embedding are the family's own; a second one of its
-    ``then_layer``. Raises UnsupportedModel where that has attention: heads keep the keys of one layer.
+    ``then_layer``. The first has the MLP of ``mlp_layer``, if one is given. Raises UnsupportedModel where the second
+    has attention (heads keep the keys of one layer), or a layer has no MLP to exchange.
     """
-    config, indices = trunk.block_config(block_layer, then_layer)
+    config, indices = trunk.block_config(block_layer, then_layer, mlp_layer)
+    first, *second = indices
+    views = [block_layer_of(trunk.decoder, first, mlp_layer), *(block_layer_of(trunk.decoder, i) for i in second)]
     with torch.device("meta"):
         body = type(trunk.decoder)(config)
-    layers = [make_dense(copy_without_hooks(trunk.decoder.layers[index]), trunk.dtype) for index in indices]
+    layers = [make_dense(copy_without_hooks(layer), trunk.dtype) for layer in views]
     body.layers = nn.ModuleList([layer.to(trunk.states_device).requires_grad_(True) for layer in layers])
     setattr(body, final_norm_name(body), norm)
     if hasattr(body, "rotary_emb"):

@@ -16,7 +16,7 @@ from torch import nn
 
 from foretell.errors import UnsupportedModel
 from foretell.models.attention import ROW_LAYOUT
-from foretell.models.support import MASKLESS_KINDS, refuse_layer_types
+from foretell.models.support import MASKLESS_KINDS, num_decoder_layers, refuse_layer_types
 
 Masks = torch.Tensor | Mapping[str, torch.Tensor]
 """(B, T, S) bool: which keys each query may see; or such a mask for each kind of layer, its window included."""
@@ -78,7 +78,7 @@ class DecoderRunner:
                 f"{type(self.decoder).__name__}: no list of decoder layers under a known name, so what enters the last "
                 'one cannot be had; use hidden_source "post" or "pre"'
             )
-        layers[self.config.num_hidden_layers - 1].register_forward_pre_hook(self._hear_below, with_kwargs=True)
+        layers[num_decoder_layers(self.config) - 1].register_forward_pre_hook(self._hear_below, with_kwargs=True)
         self._keeps_below = True
 
     def _hear_pre_norm(self, _module: nn.Module, args: tuple[torch.Tensor, ...]) -> None:

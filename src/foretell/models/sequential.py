@@ -25,9 +25,12 @@ if TYPE_CHECKING:
 
 
 class SequentialModule(nn.Module):
-    """One depth's module: two norms, the projection of the pair, a decoder layer or two, the final norm."""
+    """One depth's module: two norms, the projection of the pair, a decoder layer or two, the final norm.
 
-    def __init__(self, trunk: Trunk, config: HeadsConfig) -> None:
+    ``output``: its own output matrix, or None.
+    """
+
+    def __init__(self, trunk: Trunk, config: HeadsConfig, output: nn.Linear | None = None) -> None:
         super().__init__()
         self.config = config
         self.enorm = unit_norm(trunk)
@@ -35,12 +38,13 @@ class SequentialModule(nn.Module):
         size = trunk.hidden_size
         self.eh_proj = nn.Linear(2 * size, size, bias=False, dtype=trunk.dtype, device=trunk.states_device)
         norm = heads_norm(trunk, config.final_norm)
-        run = small_decoder(trunk, norm, config.block_layer, config.then_layer)
+        run = small_decoder(trunk, norm, config.block_layer, config.then_layer, config.mlp_layer)
         layers = list(run.decoder.layers.children())  # type: ignore[union-attr]
         self.layer: nn.Module = layers[0]
         if len(layers) > 1:
             self.then: nn.Module = layers[1]
         self.norm = norm
+        self.output = output
         self._run = (run,)  # a tuple: its parameters are already registered above
         self._start_near_identity()
 
@@ -81,7 +85,7 @@ class SequentialModule(nn.Module):
 class SequentialHeads(Heads):
     """``config.num_modules`` distinct modules, or one module for every depth (``config.unrolled``).
 
-    ``output``: the one own output matrix of all depths, None where the trunk's is shared.
+    ``output``: the one own output matrix of all depths, None where modules have their own or the trunk's is shared.
     """
 
     reads_tokens = True
@@ -89,8 +93,11 @@ class SequentialHeads(Heads):
     def __init__(self, trunk: Trunk, config: HeadsConfig, draft_ids_V: torch.Tensor | None = None) -> None:
         refuse_for_heads(trunk)
         super().__init__(trunk, config, draft_ids_V)
-        self.output = self.new_output() if config.own_output else None
-        self.modules_by_depth = nn.ModuleList(SequentialModule(trunk, config) for _ in range(config.num_modules))
+        each = config.output_per_module
+        self.output = self.new_output() if config.own_output and not each else None
+        self.modules_by_depth = nn.ModuleList(
+            SequentialModule(trunk, config, self.new_output() if each else None) for _ in range(config.num_modules)
+        )
 
     def module_at(self, depth: int) -> SequentialModule:
         """Module of ``depth`` (1-based)."""
@@ -108,7 +115,8 @@ class SequentialHeads(Heads):
 
     def output_at(self, depth: int) -> nn.Module | None:
         """See Heads."""
-        return self.output
+        own = self.module_at(depth).output
+        return self.output if own is None else own
 
     def training_states(
         self,

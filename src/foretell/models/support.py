@@ -35,20 +35,34 @@ def refuse_layer_types(family: str, config: Any) -> None:
         )
 
 
-def block_index(config: Any, block_layer: int, name: str) -> int:
+_DOUBLE_LAYERS = ("longcat_flash",)
+"""Families whose decoder layers hold two layers' attention each, and whose config counts those."""
+
+
+def num_decoder_layers(config: Any) -> int:
+    """Entries of the decoder's list of layers, by its config; what caches count is ``num_hidden_layers``."""
+    return int(config.num_layers if config.model_type in _DOUBLE_LAYERS else config.num_hidden_layers)
+
+
+def set_num_decoder_layers(config: Any, count: int) -> None:
+    """Let a decoder built from ``config`` have ``count`` layers."""
+    setattr(config, "num_layers" if config.model_type in _DOUBLE_LAYERS else "num_hidden_layers", count)
+
+
+def block_index(config: Any, block_layer: int, name: str, setting: str = "block_layer") -> int:
     """The layer that heads' blocks are built as; -1: the last full-attention one, or the last where none is.
 
-    ``config``: the decoder's. Raises CheckpointError where there is no such layer, with the trunk's ``name``.
+    ``config``: the decoder's. Raises CheckpointError where there is no such layer, with the trunk's ``name`` and the
+    ``setting`` that asked for it.
     """
-    if not -1 <= block_layer < config.num_hidden_layers:
-        raise CheckpointError(
-            f"heads: block_layer is {block_layer}; {name} has layers 0 to {config.num_hidden_layers - 1}"
-        )
+    count = num_decoder_layers(config)
+    if not -1 <= block_layer < count:
+        raise CheckpointError(f"heads: {setting} is {block_layer}; {name} has layers 0 to {count - 1}")
     if block_layer >= 0:
         return block_layer
     types = list(getattr(config, "layer_types", None) or [])
     full = [i for i, kind in enumerate(types) if kind == "full_attention"]
-    return full[-1] if full else int(config.num_hidden_layers) - 1
+    return full[-1] if full else count - 1
 
 
 def refuse_for_heads(trunk: Trunk) -> None:

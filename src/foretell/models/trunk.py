@@ -15,7 +15,7 @@ from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, d
 from foretell.models.quantised import dense, stored_tensors
 from foretell.models.recurrent_support import carries_state, recurrent_kind
 from foretell.models.shards import whole
-from foretell.models.support import block_index
+from foretell.models.support import block_index, num_decoder_layers, set_num_decoder_layers
 
 
 class Trunk(nn.Module):
@@ -59,6 +59,11 @@ class Trunk(nn.Module):
     def vocab_size(self) -> int:
         """Rows of the output head."""
         return int(self.output_head.weight.shape[0])
+
+    @property
+    def num_layers(self) -> int:
+        """Layers of the decoder."""
+        return num_decoder_layers(self.config)
 
     @property
     def max_positions(self) -> int:
@@ -178,21 +183,22 @@ class Trunk(nn.Module):
             digest.update(sample.view(torch.int16).numpy().tobytes())
         return digest.hexdigest()[:16]
 
-    def block_config(self, index: int = -1, then: int = -1) -> tuple[Any, list[int]]:
+    def block_config(self, index: int = -1, then: int = -1, mlp: int = -1) -> tuple[Any, list[int]]:
         """Config for a small decoder of the trunk's kind, and the indices of the layers it is copied from.
 
         ``index`` -1: the last full-attention layer, or the last layer where none is. ``then``: a second layer, -1 =
-        none. Raises CheckpointError for no layer.
+        none. ``mlp``: the layer whose MLP the first has, -1 = its own. Raises CheckpointError for no layer.
         """
         config = copy.deepcopy(self.decoder.config)
         indices = [block_index(config, index, self.name)]
         if then >= 0:
-            indices.append(block_index(config, then, self.name))
-        for name in ("layer_types", "mlp_layer_types"):
+            indices.append(block_index(config, then, self.name, "then_layer"))
+        mlps = [block_index(config, mlp, self.name, "mlp_layer"), *indices[1:]] if mlp != -1 else indices
+        for name, chosen in (("layer_types", indices), ("mlp_layer_types", mlps)):
             values = getattr(config, name, None)
             if values:
-                setattr(config, name, [values[i] for i in indices])
-        config.num_hidden_layers = len(indices)
+                setattr(config, name, [values[i] for i in chosen])
+        set_num_decoder_layers(config, len(indices))
         return config, indices
 
     @torch.no_grad()
