@@ -30,6 +30,9 @@ def compare(path: Path, predicted: Predicted | None) -> dict[str, Any]:
         if predicted.measured is not None:
             _note_difference(bench, predicted.measured)
             _note_prompts(bench, predicted.measured)
+        else:
+            cpu = bench.environment.get("cpu", "another machine")
+            note(f"hint: {path} was measured on {cpu}; the plan is for other hardware unless that is what you named")
     if not any(found.values()):
         raise UsageError(
             f"--against: {path} has no step_costs, so it cannot be explained alone; name a model and --hardware too"
