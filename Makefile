@@ -9,7 +9,7 @@ STAMP := $(VENV)/.stamp
 INSTALL = $(BIN)/python -m pip install --quiet --constraint constraints.txt $(PIP_FLAGS)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test interop check format clean
+.PHONY: help setup demo test interop page check format clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
@@ -45,6 +45,10 @@ interop: $(STAMP) ## export heads and decode with them in real engines, in envir
 	sh interop/vllm_env.sh .interop/vllm
 	sh interop/llamacpp_env.sh .interop/llamacpp
 	$(BIN)/python interop/check.py $(ARGS)
+
+page: $(STAMP) ## test the page of foretell serve in a headless Chromium (fetched with npm)
+	sh tests/serving/chromium_env.sh .interop/chromium
+	FORETELL_CHROMIUM=.interop/chromium/chromium $(BIN)/python -m pytest -q tests/serving/test_page.py tests/serving/test_page_browser.py $(ARGS)
 
 check: $(STAMP) ## linter, formatting, types, import layers
 	$(BIN)/ruff check

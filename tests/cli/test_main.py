@@ -14,7 +14,9 @@ from foretell.cli.options import MAX_EXACT_DEPTH
 from foretell.errors import CheckpointError, UsageError
 
 OPTIONS = {
-    "bench": "batch depths draft-model drafter dtype heads json max-tokens nodes num-prompts prompts reference repeats",
+    "bench": "batch depths draft-model drafter dtype heads json max-tokens nodes num-prompts on-busy prompts reference "
+    "repeats",
+    "chat": "depth draft-model drafter dtype heads max-tokens nodes seed system temperature top-p",
     "convert export": "fold-norm heads json modules no-reload overwrite to",
     "convert fold-norm": "heads json overwrite",
     "convert graft": "json original overwrite",
@@ -24,8 +26,8 @@ OPTIONS = {
     "distill": "batch dtype json limit max-tokens min-p seed temperature top-k top-p",
     "generate": "chat depth draft-model drafter dtype exact heads json max-tokens min-p nodes params seed stop "
     "temperature top-k top-p",
-    "compare": "batch depths draft-model dtype heads html json max-tokens no-ngram no-stacks nodes num-prompts prompts "
-    "repeats",
+    "compare": "batch depths draft-model dtype heads html json max-tokens no-ngram no-stacks nodes num-prompts on-busy "
+    "prompts repeats",
     "eval": "batch chat depth dtype heads include-path json limit max-tokens num-fewshot num-prompts parse prompts "
     "stride tasks text window",
     "inspect": "json",
@@ -33,6 +35,8 @@ OPTIONS = {
     "heads json layer-overhead-us measure nodes unconditional",
     "probe": "data dtype heads json max-records max-tokens num-prompts prompts served",
     "report": "html markdown overwrite title",
+    "serve": "api-key-file depth draft-model drafter dtype grace heads host max-batch max-waiting memory name port "
+    "timeout",
     "train": "json overwrite resume",
     "verify": "batch controls depths draft-model drafter dtype exact heads json max-tokens nodes num-prompts params "
     "prompts samples sampling",

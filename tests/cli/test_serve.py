@@ -9,6 +9,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -60,12 +61,16 @@ def get(url: str, **headers: str) -> Any:
         return json.loads(answer.read())
 
 
+def ask(url: str, max_tokens: int, stream: bool) -> http.client.HTTPConnection:
+    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
+    body = {"prompt": "abc", "max_tokens": max_tokens, "stream": stream, "ignore_eos": True}
+    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
+    return connection
+
+
 def begun(url: str, max_tokens: int) -> http.client.HTTPResponse:
     """A stream that has sent something."""
-    connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
-    body = {"prompt": "abc", "max_tokens": max_tokens, "stream": True, "ignore_eos": True}
-    connection.request("POST", "/v1/completions", json.dumps(body), {"Content-Type": "application/json"})
-    answer = connection.getresponse()
+    answer = ask(url, max_tokens, True).getresponse()
     answer.readline()
     return answer
 
@@ -82,12 +87,23 @@ def test_one_line_starts_it_and_says_what_it_does(folder: Path) -> None:
         assert process.wait(30) == 0
 
 
-def test_what_does_not_end_in_time_is_cancelled(folder: Path) -> None:
+@pytest.mark.parametrize("stream", [True, False])
+def test_what_does_not_end_in_time_is_told_so(folder: Path, stream: bool) -> None:
+    """And the process ends well, in the middle of a step."""
     with served(str(folder / "tiny"), "--grace", "0.5") as (process, url, said):
         assert "plain decoding" in "".join(said) and "--drafter ngram" in "".join(said)
-        begun(url, 8000)
-        process.send_signal(signal.SIGINT)
+        connection = ask(url, 8000, stream)
+        answer = connection.getresponse() if stream else None
+        if answer is not None:
+            answer.readline()
+        else:
+            time.sleep(1)
+        process.send_signal(signal.SIGINT if stream else signal.SIGTERM)
+        answer = answer or connection.getresponse()
+        assert answer.status == (200 if stream else 503)
+        assert "server_stopping" in answer.read().decode()
         assert process.wait(20) == 0
+        assert process.stderr is not None and process.stderr.read() == ""
 
 
 def test_a_key_from_a_file_or_the_environment(folder: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 import shutil
 import tomllib
@@ -50,6 +51,7 @@ def working_copy(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     shutil.copytree(ROOT / "docs" / "benchmarks", tmp_path / "docs" / "benchmarks")
     monkeypatch.setenv("FORETELL_DEMO_MODEL", str(stand_in / "trunk"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    monkeypatch.setattr("sys.stdin", io.StringIO())  # nobody types at a chat
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -1,4 +1,4 @@
-"""Code out of a Markdown page: foretell and make command lines, Python blocks, TOML blocks."""
+"""Code out of a Markdown page: foretell and make command lines, shell blocks, Python blocks, TOML blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-Kind = Literal["foretell", "make", "python", "toml"]
+Kind = Literal["foretell", "make", "shell", "python", "toml"]
 
 _FENCE = re.compile(r" {0,3}(```+|~~~+)\s*(\w*)")
 _INLINE = re.compile(r"`((?:foretell|make) [^`]+)`")
@@ -55,7 +55,16 @@ def _kind_of(command: str) -> Kind:
     return "make" if command.startswith("make") else "foretell"
 
 
-def _block_kind(language: str, text: str) -> Literal["python", "toml"] | None:
+def commands(shell: Snippet) -> list[Snippet]:
+    """The foretell and make lines of a shell block, without what starts them in the background."""
+    text = re.sub(r"^\w+=\S+ (?=foretell)|\s*&$", "", shell.text, flags=re.MULTILINE)
+    return list(_command_lines(shell.line, text))
+
+
+def _block_kind(language: str, text: str) -> Literal["shell", "python", "toml"] | None:
+    """A bash block is one script where it has more than lines of ours: the background, a pipe, curl."""
+    if language == "bash" and re.search(r"&$|\| foretell |^curl ", text, re.MULTILINE):
+        return "shell"
     kinds: tuple[Literal["python", "toml"], ...] = ("python", "toml")
     return next((k for k in kinds if language == k or not language and _FIRST_LINE[k].match(text)), None)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 import shlex
+from contextlib import ExitStack, closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +13,8 @@ from cyclopts import App
 
 from foretell.cli.main import app, main
 from tests.docs.conftest import ROOT
-from tests.docs.snippets import Snippet, snippets
+from tests.docs.shell import PORT, Shell
+from tests.docs.snippets import Snippet, commands, snippets
 
 RUN = [page for page in (ROOT / "README.md", *sorted((ROOT / "docs" / "guides").glob("*.md"))) if page.exists()]
 READ = [ROOT / "CONTRIBUTING.md", ROOT / "docs" / "architecture.md"]
@@ -33,6 +36,9 @@ def check(snippet: Snippet) -> None:
     if snippet.kind == "make":
         targets = re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
         assert words(snippet)[1] in targets, f"no such target; there are {', '.join(targets)}"
+    elif snippet.kind == "shell":
+        for command in commands(snippet):
+            check(command)
     elif snippet.kind == "foretell" and snippet.runs:
         app.parse_args(words(snippet)[1:], exit_on_error=False, print_error=False)
     elif snippet.kind == "foretell":
@@ -51,9 +57,14 @@ def inner(command: App, names: list[str]) -> list[App]:
     return [found] * (found.default_command is not None) + inner(found, names[1:])
 
 
-def run(snippet: Snippet, names: dict[str, object], capsys: pytest.CaptureFixture[str]) -> None:
-    """Fail where the snippet does; ``names`` holds what Python blocks above have defined."""
-    if snippet.kind == "foretell":
+def run(
+    snippet: Snippet, names: dict[str, object], capsys: pytest.CaptureFixture[str], shell: Shell | None = None
+) -> None:
+    """Fail where the snippet does; ``names`` holds what Python blocks above have defined, ``shell`` runs the page's."""
+    if snippet.kind == "shell":
+        assert shell is not None
+        shell.run(snippet.text)
+    elif snippet.kind == "foretell":
         argv = words(snippet)[1:]
         on_a_model = not argv[1].startswith("--")
         for option, value in SMALLER.get(argv[0], {}).items() if on_a_model else ():
@@ -73,17 +84,28 @@ def run_page(page: Path, capsys: pytest.CaptureFixture[str], do_run: bool = True
     """Check, and where they are complete run, all snippets; how many were run."""
     names: dict[str, object] = {"__name__": "__main__"}
     found = snippets(page)
-    for snippet in found:
-        try:
-            check(snippet)
-            if snippet.runs and do_run:
-                run(snippet, names, capsys)
-        except Exception as error:
-            pytest.fail(f"{page.name}:{snippet.line}: {snippet.text}\n{type(error).__name__}: {error}")
+    with ExitStack() as stack:
+        shell = None
+        if do_run and any(snippet.kind == "shell" for snippet in found):
+            shell = stack.enter_context(closing(Shell(Path.cwd())))
+            found = [replace(snippet, text=snippet.text.replace(PORT, shell.port)) for snippet in found]
+        for snippet in found:
+            try:
+                check(snippet)
+                if snippet.runs and do_run:
+                    run(snippet, names, capsys, shell)
+            except Exception as error:
+                pytest.fail(f"{page.name}:{snippet.line}: {snippet.text}\n{type(error).__name__}: {error}")
     return sum(snippet.runs for snippet in found)
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: page.stem)
+SLOW = {"serve"}
+
+
+@pytest.mark.parametrize(
+    "page",
+    [pytest.param(page, id=page.stem, marks=[pytest.mark.slow] * (page.stem in SLOW)) for page in RUN],
+)
 def test_what_a_page_shows_runs(page: Path, working_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_page(page, capsys) > 0
 
@@ -118,6 +140,10 @@ def test_what_help_suggests_exists(name: str, tmp_path: Path, capsys: pytest.Cap
         ("Run `make chek`.", "no such target"),
         ("    import foretell\n\n    foretell.lod", "no attribute 'lod'"),
         ("```python\nfrom foretell import load\nload('demo', head='x')\n```", "head"),
+        ("```bash\nforetell serve demo --prot 1 &\n```", "Unknown option: --prot"),
+        ("```bash\ncurl -s http://localhost:8000/health\n```", "exit code 7"),
+        ("```bash\ncurl -s file:///dev/null\n```", "answers ['000']"),
+        ("```bash\ncurl -s file:///dev/null  # 400\n```", "answers ['000']"),
     ],
 )
 def test_what_is_wrong_fails(text: str, problem: str, working_copy: Path, capsys: pytest.CaptureFixture[str]) -> None:

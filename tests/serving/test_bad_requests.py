@@ -68,6 +68,13 @@ def test_one_clear_error(server: Live, status: int, body: Any, code: str | None,
     assert server.complete(max_tokens=2)[1]["choices"][0]["text"] == "ab"
 
 
+def test_a_body_that_is_not_marked_as_json(server: Live) -> None:
+    """What curl sends without a header."""
+    headers = {"Content-Type": "application/x-www-form-urlencoded"}
+    status, body = server.post(CHAT, user("x"), **headers)
+    assert status == 400 and "Content-Type: application/json" in body["error"]["message"]
+
+
 def test_addresses_and_methods_that_are_not_there(server: Live) -> None:
     for path in ("/v1/nope", "/v1/models/other", "/..%2f..%2fetc/passwd"):
         status, body = server.get(path)
@@ -145,6 +152,7 @@ def test_keys() -> None:
             assert (status, body["error"]["code"]) == (401, "invalid_api_key")
             assert server.post(CHAT, user("x"), **encoded)[0] == 401 and server.get("/metrics", **encoded)[0] == 401
         assert server.get("/v1/models", Authorization="Bearer secret")[0] == 200
+        assert server.get("/v1/models", Authorization="bearer secret")[0] == 200
         assert server.get("/health")[0] == 200
 
 

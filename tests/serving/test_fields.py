@@ -63,6 +63,16 @@ def test_fields_with_a_visible_effect(letters: Live, random_model: Live, kind: s
     assert texts(ask(random_model, kind, **hot)[1]) != texts(ask(random_model, kind, max_tokens=30)[1])
 
 
+def test_choices_are_streamed_apart(random_model: Live) -> None:
+    fields: Any = {"n": 3, "temperature": 1.5, "seed": 4, "max_tokens": 20}
+    whole = texts(random_model.complete("x", **fields)[1])
+    found = ["", "", ""]
+    for event in random_model.events("/v1/completions", prompt="x", **fields):
+        for choice in event["choices"]:
+            found[choice["index"]] += choice["text"]
+    assert found == whole and len(set(found)) == 3
+
+
 @BOTH
 @pytest.mark.parametrize("depth", [0, 1, 4])
 def test_json_fits_its_schema(random_model: Live, kind: str, depth: int) -> None:
@@ -100,7 +110,14 @@ def test_harmless_values_pass(letters: Live, kind: str) -> None:
         ("stop", "seed", "logit_bias", "response_format", "stream_options", "metadata", "user", "top_p", "stream", "n")
     )
     if kind == "chat":
-        fields |= {"logprobs": False, "tools": None, "tool_choice": None, "functions": None, "function_call": None}
+        fields |= {
+            "logprobs": False,
+            "tools": None,
+            "tool_choice": None,
+            "functions": None,
+            "function_call": None,
+            "verbosity": None,
+        }
         fields |= {"modalities": ["text"], "store": False, "service_tier": "auto", "parallel_tool_calls": True}
     else:
         fields |= {"logprobs": None, "echo": False, "best_of": 1, "suffix": None}
@@ -121,6 +138,7 @@ CHAT_ONLY = [
     ("modalities.0", {"modalities": ["audio"]}),
     ("store", {"store": True}),
     ("echo", {"echo": True}),
+    ("reasoning_effort", {"reasoning_effort": "low"}),
 ]
 TEXT_ONLY = [
     ("best_of", {"best_of": 3}),

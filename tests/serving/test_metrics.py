@@ -9,7 +9,7 @@ import pytest
 
 from foretell.types import AcceptanceStats
 from tests.fixtures import script_trunk
-from tests.serving.live import ALPHABET, Live, live, scripted, service_of
+from tests.serving.live import ALPHABET, Live, live, scripted, service_of, slow_down
 
 
 def samples(server: Live) -> dict[tuple[str, frozenset[tuple[str, str]]], float]:
@@ -93,6 +93,13 @@ def test_status_says_what_is_there() -> None:
         assert status == 400 and "no heads" in body["error"]["message"]
     with live(scripted(depth=0)) as off:
         assert "--depth 0" in off.get("/v1/status")[1]["why_plain"]
+
+
+def test_who_left_is_counted() -> None:
+    with live(scripted(timeout_s=0.2)) as server:
+        slow_down(server.service, 0.02)
+        assert server.complete(max_tokens=300, n=2, speculative={"depth": 0})[0] == 504
+        assert counter(server, "request_success", "text", finished_reason="abort") == 2
 
 
 def test_gauges_and_times() -> None:

@@ -113,6 +113,15 @@ def test_free_calls_are_read_from_their_marks(size: int) -> None:
     assert read('<tool_call>{"name": "stop"}') == ("", [("stop", {})])
 
 
+def test_one_call_at_most() -> None:
+    request = ChatRequest.model_validate(
+        {"messages": [{"role": "user", "content": "x"}], "tools": TOOLS, "parallel_tool_calls": False}
+    )
+    reader = ToolReader(request)
+    assert reader.push('<tool_call>{"name": "stop"}</tool_call>' * 2) == ""
+    assert [call["function"]["name"] for call in reader.end()[1]] == ["stop"]
+
+
 def test_what_a_template_does_not_know_is_refused(server: Live) -> None:
     tokenizer = server.service.engine.model.trunk.tokenizer
     for template, word in (("{{ messages[0].content }}", "no place for tools"), ("{{ tools }}", "required")):

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from cyclopts import App, CycloptsError, MissingArgumentError, UnknownOptionError, UnusedCliTokensError
 
 from foretell.cli.bench import bench
+from foretell.cli.chat import chat
 from foretell.cli.compare import compare
 from foretell.cli.convert import convert
 from foretell.cli.demo import demo
@@ -63,6 +64,7 @@ app = App(
 _COMMANDS: tuple[Callable[..., int | None], ...] = (
     demo,
     generate,
+    chat,
     verify,
     bench,
     compare,

@@ -92,10 +92,11 @@ def serve(
         settings = Settings(
             Path(model.rstrip("/")).name if name is None else name, used, fixed, max_waiting, timeout, api_key=api_key
         )
-        app = make_app(Service(engine, settings))
+        service = Service(engine, settings)
+        app = make_app(service)
         listener.listen(BACKLOG)  # not before: who connects is answered
         _say(engine, settings, host, listener.getsockname()[1])
-        serve_app(app, listener, grace)
+        serve_app(app, listener, grace, service.close)
     finally:
         listener.close()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import contextlib
 import threading
 from collections.abc import AsyncIterator, Callable
@@ -13,6 +14,9 @@ from foretell.decoding.core import EngineCore
 from foretell.decoding.sequence import Sequence
 from foretell.decoding.text_stream import TextStream
 from foretell.types import Completion, FinishReason, Origin, TokenLogprob
+
+_LAST_STEP_S = 30.0
+"""How long the end of the program waits for the step that runs."""
 
 
 @dataclass
@@ -45,6 +49,7 @@ class Worker:
         self._inbox: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
+        self._is_stopping = False
         self._listeners: dict[Sequence, _Listener] = {}
 
     async def stream(self, row: Sequence) -> AsyncIterator[Chunk]:
@@ -69,6 +74,14 @@ class Worker:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="foretell-engine", daemon=True)
                 self._thread.start()
+                atexit.register(self._stop)
+
+    def _stop(self) -> None:
+        """The program ends. A thread that computes while the interpreter goes down takes the whole process with it."""
+        self._is_stopping = True
+        self._inbox.put(lambda: None)
+        if self._thread is not None:
+            self._thread.join(_LAST_STEP_S)
 
     def _add(self, row: Sequence, listener: _Listener) -> None:
         try:
@@ -84,7 +97,7 @@ class Worker:
         self._core.abort(row)  # nothing happens where it has ended
 
     def _run(self) -> None:
-        while True:
+        while not self._is_stopping:
             # Rows of ``generate`` may be in the core too; whoever has the lock takes them on.
             commands = [self._inbox.get()] if self._core.is_idle else []
             try:

@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing
 from typing import Any
 
@@ -64,19 +64,23 @@ class Answer(ABC):
             "usage": self._usage(wholes),
         }
 
-    async def events(self) -> AsyncIterator[str]:
-        """Server-sent events. A fault after the first one is an event too."""
+    async def events(self) -> AsyncGenerator[str, None]:
+        """Server-sent events. A fault after the first one is an event too; before it, it is raised."""
         ends: list[Piece] = []
+        has_begun = False
         try:
             async with aclosing(self.pieces()) as found:  # type: ignore[type-var]
                 async for piece in found:
                     for choice in self.chunk_choices(piece):
+                        has_begun = True
                         yield self._event([choice])
                     if piece.completion is not None:
                         ends.append(piece)
             if self.request.wants_usage:
                 yield self._event([], self._usage(ends))
         except Exception as error:
+            if not has_begun:
+                raise
             yield _data(as_api_error(error).body)
         yield "data: [DONE]\n\n"
 

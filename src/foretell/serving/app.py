@@ -5,7 +5,8 @@ the engine's.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
+from contextlib import aclosing
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Request
@@ -33,7 +34,11 @@ ClassHeader = Annotated[str | None, Header(alias="X-Request-Class")]
 def make_app(service: Service) -> FastAPI:
     """An ASGI app over ``service``."""
     app = FastAPI(
-        title="Foretell", description="Several tokens a step; the same text.", redoc_url=None, responses=ANYWHERE
+        title="Foretell",
+        description="Several tokens a step; the same text.",
+        docs_url=None,
+        redoc_url=None,
+        responses=ANYWHERE,
     )
     counts = ClassCounts()
     service.engine.watch(lambda works, times: counts.count(works))
@@ -73,7 +78,9 @@ def make_app(service: Service) -> FastAPI:
         return status_of(service, counts)
 
     @app.get("/health", responses=TROUBLE)
+    @app.head("/health", include_in_schema=False)
     @app.get("/ready", responses=TROUBLE)
+    @app.head("/ready", include_in_schema=False)
     async def _health() -> JSONResponse:
         trouble = service.trouble
         return JSONResponse({"status": trouble or "ok"}, 200 if trouble is None else 503)
@@ -102,9 +109,24 @@ async def _answered(
     answer = await asyncio.to_thread(make, service, body, label_of(body, header))
     service.admit(answer.ask.num_rows)
     if body.stream:
-        return StreamingResponse(answer.events(), media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
+        events = answer.events()
+        first = await until_gone(request, _first(events))  # what goes wrong before it has a status of its own
+        return StreamingResponse(
+            _with_first(first, events), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
+        )
     whole: Coroutine[Any, Any, dict[str, Any]] = answer.whole()
     return JSONResponse(await until_gone(request, whole))
+
+
+async def _first(events: AsyncGenerator[str, None]) -> str:
+    return await anext(events)
+
+
+async def _with_first(first: str, events: AsyncGenerator[str, None]) -> AsyncIterator[str]:
+    async with aclosing(events):
+        yield first
+        async for event in events:
+            yield event
 
 
 def _check_name(service: Service, name: str | None) -> None:

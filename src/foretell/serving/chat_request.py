@@ -9,7 +9,17 @@ from pydantic import ConfigDict, Field, model_validator
 
 from foretell.serving.fields import Fields, Name, SamplingFields, refusal
 
-_IDLE = ("function_call", "functions", "audio", "prediction", "web_search_options", "moderation")
+_IDLE = (
+    "function_call",
+    "functions",
+    "audio",
+    "prediction",
+    "web_search_options",
+    "moderation",
+    "reasoning_effort",
+    "verbosity",
+    "prompt_cache_retention",
+)
 """OpenAI's fields that ask for something that is not offered; only null passes."""
 
 

@@ -81,7 +81,7 @@ def add_handlers(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
         messages = {
-            404: f"there is nothing at {request.url.path[:200]}; see /docs for what there is",
+            404: f"there is nothing at {request.url.path[:200]}; see /openapi.json for what there is",
             405: f"{request.method[:20]} is not allowed here",
             400: "the body is no JSON that can be read",
         }
@@ -110,6 +110,8 @@ def invalid(errors: Any) -> APIError:
     if first["type"] == "missing":
         what = f"{param} is missing" if param else "the body is missing; send JSON"
         return APIError(400, what, param, "missing_required_parameter")
+    if isinstance(first.get("input"), bytes):
+        return APIError(400, "the body is not marked as JSON; send Content-Type: application/json")
     if first["type"] == "refused":
         return APIError(400, f"{param}: {first['msg']}", param, "invalid_value")
     given = repr(first.get("input"))

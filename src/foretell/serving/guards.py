@@ -5,6 +5,7 @@ read twice and a client that leaves is noticed.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import hmac
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -23,21 +24,27 @@ class KeyGuard:
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
-        self._expected = f"Bearer {settings.api_key}".encode() if settings.api_key is not None else None
+        self._expected = settings.api_key.encode() if settings.api_key is not None else None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] == "http" and self._expected is not None and scope["path"] not in _OPEN_PATHS:
-            given = dict(scope["headers"]).get(b"authorization", b"")
-            if not hmac.compare_digest(given, self._expected):
-                error = APIError(401, "no valid API key; send Authorization: Bearer KEY", None, "invalid_api_key")
+            scheme, _, given = dict(scope["headers"]).get(b"authorization", b"").partition(b" ")
+            if not hmac.compare_digest(given.strip(), self._expected) or scheme.lower() != b"bearer":
+                headers = {"WWW-Authenticate": "Bearer"}
+                error = APIError(
+                    401, "no valid API key; send Authorization: Bearer KEY", None, "invalid_api_key", headers
+                )
                 await error.response()(scope, receive, send)
                 return
         await self._app(scope, receive, send)
 
 
 class BodyGuard:
-    """400 for a body that is too long, 408 for one that takes too long; the whole body is there before the app runs."""
+    """400 for a body that is too long, 408 for one that takes too long; the whole body is there before the app runs.
+
+    Who does not read an answer loses it after ``send_timeout_s``.
+    """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
@@ -62,6 +69,10 @@ class BodyGuard:
             return
         given = False
 
+        async def patient_send(message: Message) -> None:
+            async with asyncio.timeout(self._settings.send_timeout_s):
+                await send(message)
+
         async def replay() -> Message:
             nonlocal given
             if given:
@@ -69,7 +80,8 @@ class BodyGuard:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        await self._app(scope, replay, send)
+        with contextlib.suppress(TimeoutError):  # uvicorn closes the connection
+            await self._app(scope, replay, patient_send)
 
     async def _read(self, receive: Receive) -> bytes | None:
         body, most, num_bytes = bytearray(), self._settings.max_body_bytes, 0

@@ -76,6 +76,7 @@ class Metrics:
         self._prompt_tokens.labels(*by).inc(num_prompt_tokens)
         start = time.perf_counter()
         first: dict[int, float] = {}
+        ended: set[int] = set()
 
         def seen(index: int, chunk: Chunk) -> None:
             now = time.perf_counter()
@@ -84,13 +85,18 @@ class Metrics:
                 self._first.labels(*by).observe(now - start)
             if (done := chunk.completion) is None:
                 return
+            ended.add(index)
             self._ended.labels(*by, done.finish_reason).inc()
             self._whole.labels(*by).observe(now - start)
             self.mean_seconds += (now - start - self.mean_seconds) / 16
             if len(done.token_ids) > 1:
                 self._each.labels(*by).observe((now - first[index]) / (len(done.token_ids) - 1))
 
-        yield seen
+        try:
+            yield seen
+        finally:
+            for _ in range(num_rows - len(ended)):
+                self._ended.labels(*by, "abort").inc()
 
     def label(self, label: str) -> str:
         """``label``, or "other" where there are too many."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import math
+import resource
 import signal
 import socket
+from collections.abc import Callable
 
 import uvicorn
 from fastapi import FastAPI
@@ -14,6 +17,10 @@ from foretell.errors import UsageError
 
 BACKLOG = 4096
 """Connections that may wait to be taken on."""
+
+
+_LAST_WORDS_S = 3
+"""Time for telling clients that the server stops."""
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -32,22 +39,43 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def serve_app(app: FastAPI, listener: socket.socket, grace_s: float) -> None:
-    """Answer requests until SIGTERM or SIGINT; those that run then have ``grace_s`` to end, and are cancelled after."""
+class _Server(uvicorn.Server):
+    """Calls ``on_late`` where requests have not ended ``grace_s`` after the server was told to stop."""
+
+    def __init__(self, config: uvicorn.Config, grace_s: float, on_late: Callable[[], None]) -> None:
+        super().__init__(config)
+        self._grace_s = grace_s
+        self._on_late = on_late
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        timer = asyncio.get_running_loop().call_later(self._grace_s, self._on_late)
+        try:
+            await super().shutdown(sockets)
+        finally:
+            timer.cancel()
+
+
+def serve_app(app: FastAPI, listener: socket.socket, grace_s: float, on_late: Callable[[], None]) -> None:
+    """Answer requests until SIGTERM or SIGINT; those that run then have ``grace_s`` to end. Then ``on_late`` is called,
+    to end them with an error, and soon after what is left is cancelled.
+    """
     config = uvicorn.Config(
         app,
         log_level="warning",
         access_log=False,
         server_header=False,
-        timeout_graceful_shutdown=math.ceil(grace_s),
+        timeout_graceful_shutdown=math.ceil(grace_s) + _LAST_WORDS_S,
         timeout_keep_alive=30,
         backlog=BACKLOG,
         lifespan="off",
     )
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a file, and 1,024 are soon used up
     # uvicorn raises the signal again when it is done; being told to stop is no failure here.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            uvicorn.Server(config).run(sockets=[listener])
+            _Server(config, grace_s, on_late).run(sockets=[listener])
     finally:
         signal.signal(signal.SIGTERM, before)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

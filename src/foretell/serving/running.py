@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from foretell.decoding.worker import Chunk
 from foretell.serving.errors import APIError
@@ -12,10 +12,21 @@ Indexed = tuple[int, Chunk]
 """A chunk and the number of its completion."""
 
 
-async def merged(streams: Sequence[AsyncIterator[Chunk]], timeout_s: float) -> AsyncIterator[Indexed]:
-    """Chunks as they come. Leaving early, an error in one of them, or the end of the time aborts them all."""
-    queue: asyncio.Queue[Indexed | BaseException] = asyncio.Queue()
+Queue = asyncio.Queue[Indexed | BaseException]
+"""What comes, or why nothing more does."""
+
+
+async def merged(
+    streams: Sequence[AsyncIterator[Chunk]], queue: Queue, timeout_s: float, on_end: Callable[[], None]
+) -> AsyncIterator[Indexed]:
+    """Chunks as they come, through ``queue``. Leaving early, the end of the time, and an error, in one of them or put
+    into the queue, abort them all.
+
+    ``on_end`` is called as each stream ends, however slowly its chunks are taken here.
+    """
     tasks = [asyncio.create_task(_pump(index, stream, queue)) for index, stream in enumerate(streams)]
+    for task in tasks:
+        task.add_done_callback(lambda _: on_end())
     end = asyncio.get_running_loop().time() + timeout_s
     num_left = len(tasks)
     try:
@@ -37,7 +48,7 @@ async def merged(streams: Sequence[AsyncIterator[Chunk]], timeout_s: float) -> A
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pump(index: int, stream: AsyncIterator[Chunk], queue: asyncio.Queue[Indexed | BaseException]) -> None:
+async def _pump(index: int, stream: AsyncIterator[Chunk], queue: Queue) -> None:
     try:
         async for chunk in stream:
             queue.put_nowait((index, chunk))

@@ -15,7 +15,7 @@ from foretell.errors import ForetellError
 from foretell.sampling_params import SamplingParams
 from foretell.serving.errors import APIError, as_api_error
 from foretell.serving.metrics import Metrics
-from foretell.serving.running import Indexed, merged
+from foretell.serving.running import Indexed, Queue, merged
 from foretell.serving.settings import Settings
 from foretell.serving.token_bytes import TokenBytes
 from foretell.types import Depth
@@ -50,6 +50,7 @@ class Service:
         self.failure: BaseException | None = None
         self.num_rows = 0
         self.metrics = Metrics(engine, settings.name)
+        self._queues: set[Queue] = set()
         self._last_step = time.monotonic()
         engine.watch(lambda works, times: self._stepped())
 
@@ -92,6 +93,15 @@ class Service:
         self.num_rows += ask.num_rows
         if self.num_rows == ask.num_rows:
             self._last_step = time.monotonic()
+        num_left = ask.num_rows
+        queue: Queue = asyncio.Queue()
+        self._queues.add(queue)
+
+        def on_end() -> None:
+            nonlocal num_left
+            num_left -= 1
+            self.num_rows -= 1
+
         try:
             streams = await asyncio.to_thread(
                 lambda: [
@@ -100,7 +110,7 @@ class Service:
                     for stream in self.engine.streams(prompt, ask.params, ask.depth, label=ask.label)
                 ]
             )
-            chunks = merged(streams, self.settings.timeout_s)
+            chunks = merged(streams, queue, self.settings.timeout_s, on_end)
             try:
                 with self.metrics.request(ask.label, sum(map(len, ask.prompts)), ask.num_rows) as seen:
                     async for index, chunk in chunks:
@@ -115,7 +125,13 @@ class Service:
             _log.exception("the engine failed")
             raise as_api_error(error) from error
         finally:
-            self.num_rows -= ask.num_rows
+            self.num_rows -= num_left
+            self._queues.discard(queue)
+
+    def close(self) -> None:
+        """The server stops, and has waited long enough: requests that still run end with an error."""
+        for queue in self._queues:
+            queue.put_nowait(APIError(503, "the server is stopping; send the request again", None, "server_stopping"))
 
     def _stepped(self) -> None:
         self._last_step = time.monotonic()

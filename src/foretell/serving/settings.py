@@ -23,6 +23,7 @@ class Settings:
     max_waiting: int = 256
     timeout_s: float = 600.0
     body_timeout_s: float = 20.0
+    send_timeout_s: float = 60.0
     api_key: str | None = None
     max_body_bytes: int = 4 * 2**20
 

@@ -94,6 +94,7 @@ class ToolReader:
             calls += [call] if call else []
             rest = after
         text += rest
+        calls = calls if self.request.parallel_tool_calls else calls[:1]
         return ("" if calls and not text.strip() else text), calls
 
     def _forced_calls(self) -> tuple[str, list[dict[str, Any]]]:
