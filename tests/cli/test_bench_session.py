@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from foretell.analysis import bench as bench_module
+from foretell.analysis import compare as compare_module
 from foretell.analysis import load_watch
 from foretell.analysis.load import LoadSnapshot
 from foretell.analysis.systems import EngineSystem
@@ -96,6 +98,42 @@ def test_no_whole_turn_is_no_figure_and_still_kept(
     assert (ran.code, ran.out) == (130, "") and "no turn of all systems was whole" in ran.err
     assert data["incomplete"] is True and data["runs"] == [] and len(data["samples"]) == 1
     assert [file.name for file in out.parent.iterdir()] == ["out.json"]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_part_does_not_replace_a_whole_run(
+    run: Any, monkeypatch: pytest.MonkeyPatch, folders: Path, prompts: Path, tmp_path: Path, command: str
+) -> None:
+    out = tmp_path / "out.json"
+    assert run(*line(command, folders, prompts), "--json", out).code == 0
+    before = out.read_bytes()
+    for _ in range(2):  # a part may take the place of a part
+        with monkeypatch.context() as patch:
+            before_each(patch, after(NUM_SYSTEMS[command], 1, interrupt))
+            ran = run(*line(command, folders, prompts), "--json", out)
+        assert ran.code == 130 and "out.incomplete.json" in ran.err
+        assert out.read_bytes() == before
+        assert json.loads((tmp_path / "out.incomplete.json").read_text())["incomplete"] is True
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_an_interruption_while_the_report_is_made_keeps_all(
+    run: Any, monkeypatch: pytest.MonkeyPatch, folders: Path, prompts: Path, tmp_path: Path, command: str
+) -> None:
+    module: Any = bench_module if command == "bench" else compare_module
+    name = "make_report" if command == "bench" else "_report"
+    made, calls = getattr(module, name), [0]
+
+    def once(*args: Any, **kw: Any) -> Any:
+        calls[0] += 1
+        if calls[0] == 1:
+            raise KeyboardInterrupt
+        return made(*args, **kw)
+
+    monkeypatch.setattr(module, name, once)
+    ran = run(*line(command, folders, prompts), "--json", tmp_path / "out.json")
+    assert ran.code == 130
+    assert json.loads((tmp_path / "out.json").read_text())["samples"]
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -48,6 +48,8 @@ def working_copy(stand_in: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         recipe = short_recipe(tomllib.loads(file.read_text(encoding="utf-8")))
         (tmp_path / "recipes" / file.name).write_text(recipe, encoding="utf-8")
     shutil.copytree(stand_in / "heads", tmp_path / ADAPTER)
+    for kind in ("medusa", "parallel"):  # planned for the real model, never loaded
+        (tmp_path / f"{ADAPTER}-{kind}").symlink_to(ROOT / f"{ADAPTER}-{kind}")
     shutil.copytree(ROOT / "docs" / "benchmarks", tmp_path / "docs" / "benchmarks")
     monkeypatch.setenv("FORETELL_DEMO_MODEL", str(stand_in / "trunk"))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)

@@ -111,14 +111,14 @@ def test_repeats_come_from_the_command_line(tmp_path: Path) -> None:
         assert read_bench(path).runs[0].text_tokens == pytest.approx(tokens)
 
 
-@pytest.mark.parametrize("name", ["batches-1-4", "batches-8-16", "trees", "auto-trees"])
+@pytest.mark.parametrize("name", ["plan", "batches-1-4", "batches-8-16", "trees", "auto-trees"])
 def test_our_own_benches_are_explained(name: str) -> None:
-    """15 % is the mark. At batch 4 the machine slowed down for whole groups (docs/guides/plan.md): 22 there."""
+    """15 % is the mark. At batch 4 of one the machine slowed down for whole groups (docs/guides/plan.md): 22 there."""
     bench_file = read_bench(ROOT / "docs" / "benchmarks" / f"smollm2-135m-{name}.json")
     rows = against(bench_file, measured_costs(bench_file))
     assert len(rows) >= 8
     for row in rows:
-        assert abs(row.error) < (0.22 if row.batch == 4 else 0.15), row
+        assert abs(row.error) < (0.22 if (name, row.batch) == ("batches-1-4", 4) else 0.15), row
 
 
 def _broken(change: str) -> Any:

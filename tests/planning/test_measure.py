@@ -88,6 +88,15 @@ def test_heads_that_read_no_tokens_are_measured_too(
     assert costs.draft_s(2, 1, 1.5, 1.0) > 0 and (costs.catch_up_s(1, 2, [8]) > 0) == (kind == "parallel")
 
 
+def test_long_prompts_of_many_rows_leave_steps_in_which_all_decode(folder: Path) -> None:
+    """16 times 256 tokens take eight steps to read, and the first row writes in all of them."""
+    model = open_model(str(folder))
+    thin = thin_module.thin_model(model, torch.float32, 1)
+    rows = thin_module.ThinRows(thin, 16, 256, 1)
+    rows.sample()
+    assert [len(rows.passes[depth]) for depth in (0, 1)] == [thin_module._STEPS] * 2
+
+
 def test_a_shape_of_the_trunk_is_not_timed_hot() -> None:
     """What the heads share with the trunk is timed among all of the trunk's layers."""
 

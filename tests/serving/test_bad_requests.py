@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
+import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
@@ -66,6 +67,35 @@ def test_one_clear_error(server: Live, status: int, body: Any, code: str | None,
     if code is not None:
         assert (answer["error"]["code"], answer["error"]["param"]) == (code, param)
     assert server.complete(max_tokens=2)[1]["choices"][0]["text"] == "ab"
+
+
+def test_bodies_that_would_cost_much_cost_little(server: Live) -> None:
+    """Of a million wrong values the first is told; of a million rows none is made."""
+    for path, body in (
+        ("/v1/completions", {"prompt": [[1]] * 4000, "n": 128}),
+        ("/v1/completions", {"prompt": [[1]] * 300_000}),
+        ("/v1/completions", {"prompt": [-1] * 300_000}),
+        ("/v1/completions", {"prompt": ["a"] * 4000, "n": 100}),
+        (CHAT, {"messages": [0] * 300_000}),
+        (CHAT, user("x") | {"stop": [0] * 300_000}),
+        (CHAT, user("x") | {"logit_bias": {str(n): 0 for n in range(50_000)}}),
+        ("/v1/detokenize", {"tokens": [-1] * 300_000}),
+    ):
+        start = time.monotonic()
+        status, _ = server.post(path, body)
+        assert status == 400 and time.monotonic() - start < 1, (path, str(body)[:40])
+
+
+def test_a_model_that_computes_no_numbers_turns_red() -> None:
+    import torch
+
+    service = scripted()
+    with torch.no_grad():
+        service.engine.model.trunk.output_head.weight.fill_(float("nan"))
+    with live(service) as broken:
+        status, body = broken.complete(max_tokens=2)
+        assert (status, body["error"]["code"]) == (500, "engine_error")
+        assert broken.get("/health")[0] == 503
 
 
 def test_a_body_that_is_not_marked_as_json(server: Live) -> None:
@@ -154,6 +184,12 @@ def test_keys() -> None:
         assert server.get("/v1/models", Authorization="Bearer secret")[0] == 200
         assert server.get("/v1/models", Authorization="bearer secret")[0] == 200
         assert server.get("/health")[0] == 200
+
+
+def test_health_answers_head_too(server: Live) -> None:
+    for path in ("/health", "/ready"):
+        with urllib.request.urlopen(urllib.request.Request(server.url + path, method="HEAD")) as answer:
+            assert (answer.status, answer.read()) == (200, b"")
 
 
 def test_tokenising(server: Live) -> None:

@@ -10,8 +10,8 @@ import openai
 import pytest
 
 from foretell.models.trunk import Trunk
-from tests.fixtures import byte_tokenizer, encode, random_heads, tiny_llama
-from tests.serving.live import Live, live, scripted, service_of
+from tests.fixtures import byte_tokenizer, encode, random_heads, script_trunk, tiny_llama
+from tests.serving.live import ALPHABET, Live, live, scripted, service_of
 
 
 @pytest.fixture(scope="module")
@@ -149,6 +149,9 @@ TEXT_ONLY = [
 ]
 EITHER = [
     ("nonsense", {"nonsense": 1}),
+    ("max-tokens", {"max-tokens": 1}),
+    ("Temperature", {"Temperature": 1}),
+    ("list", {"list": 1}),
     ("temperature", {"temperature": 5}),
     ("temperature", {"temperature": -1}),
     ("temperature", {"temperature": "1"}),
@@ -213,6 +216,7 @@ def test_echo_and_scores_alone(letters: Live) -> None:
     assert texts(body) == ["bcdef"]
     _, body = letters.complete("bcd", max_tokens=0, echo=True, logprobs=1)
     [choice] = body["choices"]
+    assert body["usage"]["completion_tokens"] == 0
     assert choice["text"] == "bcd" and choice["logprobs"]["tokens"] == ["b", "c", "d"]
     assert choice["logprobs"]["text_offset"] == [0, 1, 2] and choice["finish_reason"] == "length"
     [event] = letters.events("/v1/completions", prompt="bcd", max_tokens=0, echo=True)
@@ -223,6 +227,27 @@ def test_content_in_parts_is_joined(letters: Live) -> None:
     parts = [{"type": "text", "text": "x"}, {"type": "text", "text": "b"}]
     status, body = letters.chat(parts, max_tokens=2)  # type: ignore[arg-type]
     assert (status, texts(body)) == (200, ["cd"]) and body["usage"]["prompt_tokens"] == 2
+
+
+def test_messages_of_other_servers_may_be_sent_back(letters: Live) -> None:
+    answer = {"role": "assistant", "content": "x", "audio": None, "function_call": None, "reasoning_content": None}
+    refused = {"role": "assistant", "content": None, "refusal": "xb"}
+    part = {"role": "assistant", "content": [{"type": "refusal", "refusal": "xb"}]}
+    for message, text in ((answer, "x"), (refused, "xb"), (part, "xb")):
+        body = {"messages": [message, {"role": "user", "content": "b"}], "max_tokens": 2, "temperature": 0}
+        status, found = letters.post("/v1/chat/completions", body)
+        assert (status, texts(found)) == (200, ["cd"]) and found["usage"]["prompt_tokens"] == len(text) + 1
+    bad = {"role": "user", "content": [{"type": "text", "refusal": "b"}]}
+    status, found = letters.post("/v1/chat/completions", {"messages": [bad]})
+    assert (status, found["error"]["param"]) == (400, "messages.0.content.0.text")
+
+
+def test_policies_need_somebody_who_drafts() -> None:
+    with live(service_of(script_trunk(ALPHABET))) as plain:
+        for asked, param in (({"policy": "auto"}, "policy"), ({"policy": "fixed"}, "policy"), ({"depth": 2}, "depth")):
+            status, body = plain.complete(speculative=asked)
+            assert (status, body["error"]["param"]) == (400, f"speculative.{param}")
+        assert plain.complete(speculative={"policy": "off"}, max_tokens=1)[0] == 200
 
 
 def test_the_official_client_raises_its_own_errors(letters: Live) -> None:

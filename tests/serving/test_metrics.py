@@ -95,6 +95,14 @@ def test_status_says_what_is_there() -> None:
         assert "--depth 0" in off.get("/v1/status")[1]["why_plain"]
 
 
+def test_what_requests_ask_for_is_not_the_policy() -> None:
+    with live(scripted(depth="auto")) as server:
+        for _ in range(4):
+            server.complete(max_tokens=20, speculative={"policy": "off"})
+        found = server.get("/v1/status")[1]["classes"]["text"]
+        assert (found["depth"], found["is_gated"], found["speedup"]) == (None, False, None)
+
+
 def test_who_left_is_counted() -> None:
     with live(scripted(timeout_s=0.2)) as server:
         slow_down(server.service, 0.02)

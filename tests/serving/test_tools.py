@@ -78,6 +78,36 @@ def test_some_function_must_be_called(server: Live) -> None:
             assert parallel or len(calls) == 1
 
 
+def test_schemas_with_definitions(server: Live) -> None:
+    """As pydantic makes them; two tools may use one name."""
+    tools = [
+        {
+            "type": "function",
+            "function": {
+                "name": name,
+                "parameters": {
+                    "$defs": {"Kind": {"enum": kinds}},
+                    "type": "object",
+                    "properties": {"kind": {"$ref": "#/$defs/Kind"}},
+                    "required": ["kind"],
+                    "additionalProperties": False,
+                },
+            },
+        }
+        for name, kinds in (("one", ["a", "b"]), ("two", ["c"]))
+    ]
+    status, body = server.chat(
+        "x", tools=tools, tool_choice="required", parallel_tool_calls=False, max_tokens=80, **TIGHT
+    )
+    assert status == 200
+    [call] = body["choices"][0]["message"]["tool_calls"]
+    kind = json.loads(call["function"]["arguments"])["kind"]
+    assert kind in {"one": ("a", "b"), "two": ("c",)}[call["function"]["name"]]
+    bad = [{"type": "function", "function": {"name": "f", "parameters": {"type": "nonsense"}}}]
+    status, body = server.chat("x", tools=bad, tool_choice="required")
+    assert (status, body["error"]["param"]) == (400, "tools")
+
+
 def test_an_answer_may_be_sent_back(server: Live) -> None:
     call = {"id": "c1", "type": "function", "function": {"name": "weather", "arguments": '{"city": "Rome"}'}}
     messages = [

@@ -91,7 +91,7 @@ def run_batch_bench(
                 records.append(Record(*place, sample, setting.num_nodes))
             if on_progress:
                 on_progress(num_done, num_total)
-    return report(able())
+        return report(able())
 
 
 def _one_line(text: str) -> str:

@@ -75,7 +75,7 @@ def run_bench(
             records.append(Record(*place, sample, setting.num_nodes))
             if on_progress:
                 on_progress(len(records), num_total)
-    return make_report(model, prompts, records, drafter, 1, cold_start)
+        return make_report(model, prompts, records, drafter, 1, cold_start)
 
 
 def settings_of(

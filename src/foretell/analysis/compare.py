@@ -148,7 +148,7 @@ def run_comparison(
             taken.append((entry, Record(setting.system, setting.depth, index, repeat, domain, sample, num_nodes)))
             if on_progress:
                 on_progress(len(taken), num_total)
-    return comparison(whole())
+        return comparison(whole())
 
 
 def _report(

@@ -43,7 +43,7 @@ def kept(on_stop: Callable[[_Report], None] | None, report: Callable[[bool], _Re
         if on_stop is not None:
             try:
                 found = report(True)
-            except Exception:
+            except BaseException:  # a second Ctrl-C too
                 found = report(False)
             on_stop(found)
         raise

@@ -17,6 +17,7 @@ from cyclopts import Parameter
 
 from foretell.cli.bench_stop import Busy, Report, sigterm_raises, stopped_line
 from foretell.cli.output import note, progress, results, write_json
+from foretell.errors import ForetellError
 
 if TYPE_CHECKING:
     from foretell.analysis.texts import BenchPrompt
@@ -39,7 +40,7 @@ R = TypeVar("R", bound=Report)
 class Session(Generic[R]):
     """``measure(rows, on_progress, on_stop)`` gives a batch size's report, or hands what it has to ``on_stop`` and
     raises; ``show(report, where)`` prints one; ``values(reports)`` are their plain values. ``warnings``: what is known
-    of the measurement before it starts.
+    of the measurement before it starts; ``written``: the file that holds it after.
     """
 
     trunk: Trunk
@@ -50,6 +51,7 @@ class Session(Generic[R]):
     on_busy: Literal["flag", "abort"]
     warnings: Sequence[str] = ()
     reports: list[R] = field(default_factory=list)
+    written: Path | None = None
 
     def run(self, batches: Sequence[int], json: Path | None) -> None:
         """Measure every batch size, and print and write them all, or those that were measured before an exception.
@@ -98,15 +100,10 @@ class Session(Generic[R]):
     def _keep(self, where: dict[str, Any], json: Path | None, complete: bool, prompt_nll: float | None) -> None:
         from foretell.analysis.meaning import meaningless
 
-        shown = [report for report in self.reports if report.runs]
-        for place, report in enumerate(shown):
-            if place:
-                results().print()
-            self.show(report, where)
         kept = [report for report in self.reports if report.records]
         for report in kept:
             if report.num_planned is not None:
-                note(stopped_line(report, json))
+                note(stopped_line(report, _beside_whole(json)))
         if not kept:
             return
         token_ids = [prompt.token_ids for prompt in self.prompts]
@@ -115,4 +112,24 @@ class Session(Generic[R]):
             note(f"warning: {reason}")
         load = [where["load"]["note"]] if where["load"]["note"] else []
         values = {"environment": where, "warnings": [*self.warnings, *against, *load], **self.values(kept)}
-        write_json(json, values if complete else {"incomplete": True, **values})
+        target = json if complete else _beside_whole(json)
+        write_json(target, values if complete else {"incomplete": True, **values})  # first: a pipe may be closed
+        self.written = target
+        shown = [report for report in self.reports if report.runs]
+        for place, report in enumerate(shown):
+            if place:
+                results().print()
+            self.show(report, where)
+
+
+def _beside_whole(path: Path | None) -> Path | None:
+    """Where a part of a run is written: not over the results of a whole one."""
+    if path is None or not path.is_file() or path.stat().st_size == 0:
+        return path
+    from foretell.checkpoints.files import read_json
+
+    try:
+        is_whole = "incomplete" not in read_json(path)
+    except ForetellError:
+        return path
+    return path.with_name(f"{path.stem}.incomplete{path.suffix}") if is_whole else path

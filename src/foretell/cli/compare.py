@@ -145,7 +145,8 @@ def compare(
     try:
         session.run(batches, json)
     finally:
-        if html is not None and json is not None and any(comparison.runs for comparison in session.reports):
+        is_whole = json is not None and session.written == json  # a part is written beside a whole one, without a page
+        if html is not None and json is not None and is_whole and any(c.runs for c in session.reports):
             report([json], html=html, title=f"Ways to draft for {loaded.trunk.name}", overwrite=True)
     return 0 if all(comparison.passed for comparison in session.reports) else 1
 

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 def compare(path: Path, predicted: Predicted | None) -> dict[str, Any]:
     """A bench file beside what its own step costs predict, and what a plan's ``costs`` do; printed, and as values."""
     bench = read_bench(path)
+    if bench.incomplete:
+        note(f"hint: {path} is of a run that was interrupted; its figures are of whole turns alone")
     found = {"step_costs": against(bench, measured_costs(bench))}
     if predicted is not None:
         costs = predicted.costs

@@ -88,7 +88,7 @@ def serve(
         with naming_option("--memory"):
             engine = Engine(loaded, max_batch, drafting, budget)
         used = _depth(engine, asked)
-        fixed = used if isinstance(used, int) else _fixed_depth(engine)
+        fixed = used if isinstance(used, int) and used else _fixed_depth(engine)
         settings = Settings(
             Path(model.rstrip("/")).name if name is None else name, used, fixed, max_waiting, timeout, api_key=api_key
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import AsyncIterator, Callable
 from collections.abc import Sequence as Items
+from contextlib import aclosing
 from dataclasses import replace
 
 from foretell.config import DrafterKind, SamplingParams
@@ -119,8 +120,9 @@ class Engine:
         if isinstance(params, SamplingParams) and params.n > 1:
             raise UsageError(f"n is {params.n}, and a stream is one completion; use streams, which gives {params.n}")
         [stream] = self.streams(prompt, params, depth, num_nodes, label)
-        async for chunk in stream:
-            yield chunk
+        async with aclosing(stream) as chunks:  # type: ignore[type-var]
+            async for chunk in chunks:
+                yield chunk
 
     def streams(
         self,

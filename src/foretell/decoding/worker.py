@@ -109,6 +109,8 @@ class Worker:
                 self._fail(error)
 
     def _fail(self, error: BaseException) -> None:
+        if not isinstance(error, Exception):  # a panic of a library in Rust is none, and nobody would hear of it
+            error = RuntimeError(f"the engine's thread was stopped by {error!r}")
         with self._lock:
             listeners, self._listeners = self._listeners, {}
             for row, listener in list(listeners.items()):

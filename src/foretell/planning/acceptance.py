@@ -126,7 +126,7 @@ def _from_probe(path: Path, values: Mapping[str, Any], num_nodes: int) -> Accept
         return Acceptance(
             conditional_from(predicted), origin=f"{path}, rounds of greedy decoding, as probe walked over them"
         )
-    depths = objects(values["depths"], path, "depths")
+    depths = objects(values.get("depths"), path, "depths")
     shares = [share(depth.get("chained"), path, "chained") for depth in depths if depth.get("chained") is not None]
     if not shares:
         raise DataError("no depth has a chained share; probe text with longer answers", path)

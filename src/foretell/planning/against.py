@@ -46,10 +46,11 @@ def against(bench: BenchFile, costs_at: Callable[[int], Costs | None]) -> list[C
         if (costs := costs_at(batch)) is None:
             continue
         runs = [run for run in bench.at(batch, ALL) if _knows(costs, run)]
-        predicted = {run.key: _tokens_per_s(bench, groups.get(batch, []), costs, run) for run in runs}
-        plain = next((predicted[run.key] for run in runs if run.depth == 0), None)
-        if plain is None:
+        of_batch = groups.get(batch, [])
+        if not any(run.depth == 0 for run in runs) or (not of_batch and any(run.end_to_end for run in runs)):
             continue
+        predicted = {run.key: _tokens_per_s(bench, of_batch, costs, run) for run in runs}
+        plain = next(predicted[run.key] for run in runs if run.depth == 0)
         for run in runs:
             rate = predicted[run.key]
             rows.append(

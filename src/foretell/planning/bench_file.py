@@ -61,6 +61,7 @@ class BenchFile:
     passes: dict[tuple[int, int, int], Sample]
     drafts: dict[tuple[int, int, int, int], Sample]
     environment: Mapping[str, Any]
+    incomplete: bool = False
 
     def at(self, batch: int, domain: str) -> list[BenchRun]:
         """Runs of one batch size and domain, shallow ones first."""
@@ -97,6 +98,7 @@ def read_bench(path: Path) -> BenchFile:
             for cell in drafts
         },
         environment,
+        values.get("incomplete") is True,
     )
 
 

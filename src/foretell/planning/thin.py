@@ -22,6 +22,7 @@ from foretell.decoding.core import Limits
 from foretell.decoding.engine import Engine
 from foretell.decoding.scheduler import Work
 from foretell.decoding.step import StepTimes
+from foretell.errors import UsageError
 from foretell.models.build import build_heads
 from foretell.models.mtp_model import MTPModel
 from foretell.models.packed import PackedLinear
@@ -99,12 +100,19 @@ class ThinRows:
     def sample(self) -> None:
         """``_STEPS`` steps of every depth, and one of every length."""
         for depth in range(self._max_depth + 1):
-            num_tokens = (_STEPS + _WARM_UP_STEPS) * (1 + depth) + 1
+            # While prompts are read, a few a step, the first rows write already; none may end before all have begun.
+            num_reading = -(-self.batch * self._context // Limits().max_step_tokens)
+            num_tokens = (num_reading + _STEPS + _WARM_UP_STEPS) * (1 + depth) + 1
             kept = [
                 times
                 for works, times in self._run(self._context, depth, num_tokens)
                 if all(work.num_read == 1 and len(work.draft) == depth for work in works)
             ][_WARM_UP_STEPS : _WARM_UP_STEPS + _STEPS]
+            if not kept:
+                raise UsageError(
+                    f"--measure: {self.batch} rows of {self._context} tokens never decode all at once here; give a "
+                    "smaller --batch or --context"
+                )
             self.passes.setdefault(depth, []).extend(times.verify_s + times.other_s for times in kept)
             if depth:
                 self.drafts.setdefault(depth, []).extend(times.draft_s for times in kept)

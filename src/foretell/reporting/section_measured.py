@@ -51,7 +51,12 @@ def measured(benches: Sequence[Bench], proofs: Sequence[Verify | Probe | Eval | 
             blocks.append(Paragraph(f"{name}: {where.load_note}.", warns=True))
     for bench in benches:
         if bench.incomplete:
-            blocks.append(Paragraph(f"{bench.name}: interrupted, so batch sizes are missing.", warns=True))
+            blocks.append(
+                Paragraph(
+                    f"{bench.name}: interrupted: figures are of whole turns, and batch sizes may be missing.",
+                    warns=True,
+                )
+            )
     blocks.append(Table("Where and how it was measured", ["", *names], rows))
     for name, where in zip(names, wheres, strict=True):
         if where.command:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 import time
 from abc import ABC, abstractmethod
@@ -11,10 +12,12 @@ from contextlib import aclosing
 from typing import Any
 
 from foretell.serving.choices import Choice, Piece, joined
-from foretell.serving.errors import as_api_error
+from foretell.serving.errors import APIError, as_api_error
 from foretell.serving.fields import SamplingFields
 from foretell.serving.service import Ask, Service
 from foretell.serving.usage import usage_of
+
+_log = logging.getLogger("foretell.serving")
 
 
 class Answer(ABC):
@@ -81,6 +84,8 @@ class Answer(ABC):
         except Exception as error:
             if not has_begun:
                 raise
+            if not isinstance(error, APIError):
+                _log.exception("an answer broke off")
             yield _data(as_api_error(error).body)
         yield "data: [DONE]\n\n"
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 from fastapi import FastAPI, Header, Request
 from fastapi.responses import HTMLResponse, JSONResponse, PlainTextResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 
 from foretell.serving.answer import Answer
 from foretell.serving.chat_answer import chat_answer
@@ -78,9 +79,7 @@ def make_app(service: Service) -> FastAPI:
         return status_of(service, counts)
 
     @app.get("/health", responses=TROUBLE)
-    @app.head("/health", include_in_schema=False)
     @app.get("/ready", responses=TROUBLE)
-    @app.head("/ready", include_in_schema=False)
     async def _health() -> JSONResponse:
         trouble = service.trouble
         return JSONResponse({"status": trouble or "ok"}, 200 if trouble is None else 503)
@@ -94,6 +93,10 @@ def make_app(service: Service) -> FastAPI:
         return page_answer()
 
     describe(app)
+    for route in app.routes:
+        if isinstance(route, APIRoute) and route.path in ("/health", "/ready"):
+            # As load balancers ask; behind ``describe``, for which it would be a second operation.
+            route.methods = {*(route.methods or ()), "HEAD"}
     return app
 
 
@@ -105,8 +108,8 @@ async def _answered(
     header: str | None,
 ) -> Response:
     _check_name(service, body.model)
-    service.admit(0)
-    answer = await asyncio.to_thread(make, service, body, label_of(body, header))
+    service.admit(body.n)
+    answer = await asyncio.to_thread(lambda: make(service, body, label_of(body, header)))
     service.admit(answer.ask.num_rows)
     if body.stream:
         events = answer.events()

@@ -34,7 +34,9 @@ def chat_answer(service: Service, request: ChatRequest, label: str) -> ChatAnswe
     params = sampling_params(
         request, num_tokens, num_top, trunk.vocab_size, **({} if schema is None else {"json_schema": schema})
     )
-    return ChatAnswer(service, request, Ask([prompt], params, depth_of(request, service.settings), label), num_top)
+    schema_param = "response_format" if schema is None else "tools"
+    ask = Ask([prompt], params, depth_of(request, service), label, schema_param)
+    return ChatAnswer(service, request, ask, num_top)
 
 
 class ChatAnswer(Answer):

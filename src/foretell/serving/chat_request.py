@@ -23,11 +23,22 @@ _IDLE = (
 """OpenAI's fields that ask for something that is not offered; only null passes."""
 
 
+_IDLE_IN_MESSAGES = ("audio", "function_call", "reasoning_content")
+"""What other servers' answers may have; null passes."""
+
+
 class TextPart(Fields):
     """A part of a message's content; parts are joined. Images and sound are refused."""
 
     type: Literal["text", "refusal"]
-    text: str
+    text: str = ""
+    refusal: str = ""
+
+    @model_validator(mode="after")
+    def _has_own(self) -> TextPart:
+        if self.type not in self.model_fields_set:
+            raise refusal(self.type, f"a part of type {self.type} without {self.type}")
+        return self
 
 
 class FunctionCall(Fields):
@@ -52,22 +63,31 @@ class Message(Fields):
     model_config = ConfigDict(extra="forbid", strict=True)
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
-    content: str | list[TextPart] | None = None
+    content: str | Annotated[list[TextPart], Field(fail_fast=True)] | None = None
     name: str | None = None
-    tool_calls: list[ToolCall] = []
+    tool_calls: Annotated[list[ToolCall], Field(fail_fast=True)] = []
     tool_call_id: str | None = None
     refusal: str | None = None
     annotations: Annotated[list[Any], Field(max_length=0)] = []
 
+    @model_validator(mode="before")
+    @classmethod
+    def _without_idle(cls, values: Any) -> Any:
+        if not isinstance(values, dict):
+            return values
+        return {name: value for name, value in values.items() if value is not None or name not in _IDLE_IN_MESSAGES}
+
     @model_validator(mode="after")
     def _has_content(self) -> Message:
-        if self.content is None and not self.tool_calls:
+        if self.content is None and not self.tool_calls and self.refusal is None:
             raise refusal("content", "a message without content; give text")
         return self
 
     def rendered(self) -> dict[str, Any]:
         """What chat templates know: content as text, arguments of calls as objects."""
-        content = self.content if isinstance(self.content, str) else "".join(part.text for part in self.content or [])
+        parts = self.content if isinstance(self.content, list) else []
+        content = self.content if isinstance(self.content, str) else "".join(part.text + part.refusal for part in parts)
+        content = content or self.refusal or ""
         found: dict[str, Any] = {"role": "system" if self.role == "developer" else self.role, "content": content}
         found |= {key: value for key in ("name", "tool_call_id") if (value := getattr(self, key)) is not None}
         if self.tool_calls:
@@ -109,11 +129,11 @@ class NamedTool(Fields):
 class ChatRequest(SamplingFields):
     """OpenAI's fields. By default an answer may fill what is left of the window."""
 
-    messages: Annotated[list[Message], Field(min_length=1)]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=4096, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=1)] | None = None
     logprobs: bool = False
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: list[Tool] = []
+    tools: Annotated[list[Tool], Field(max_length=256, fail_fast=True)] = []
     tool_choice: Literal["none", "auto", "required"] | NamedTool | None = None
     parallel_tool_calls: bool = True
     modalities: list[Literal["text"]] = ["text"]

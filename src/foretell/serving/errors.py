@@ -9,7 +9,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
-from foretell.errors import ContextLengthError, ForetellError, SamplingError
+from foretell.errors import ContextLengthError, ForetellError, SamplingError, UsageError
 
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 _KINDS = ("str", "int", "float", "bool", "dict", "list", "tuple", "none", "body")
@@ -45,21 +45,24 @@ class APIError(Exception):
         return JSONResponse(self.body, self.status, self.headers)
 
 
-def as_api_error(error: BaseException) -> APIError:
-    """What a client may know of ``error``; of a fault of our own no more than that there was one."""
+def as_api_error(error: BaseException, schema_param: str = "response_format") -> APIError:
+    """What a client may know of ``error``; of a fault of our own no more than that there was one.
+
+    ``schema_param``: the field that a JSON schema came from.
+    """
     if isinstance(error, APIError):
         return error
     if isinstance(error, ContextLengthError):
         return APIError(400, str(error), "messages", "context_length_exceeded")
     if isinstance(error, SamplingError):
-        field = _FIELDS.get(error.field, error.field)
+        field = schema_param if error.field == "json_schema" else _FIELDS.get(error.field, error.field)
         return APIError(400, f"{field}: {error.message}", field, "invalid_value")
-    if isinstance(error, ForetellError):
+    if isinstance(error, UsageError):
         return APIError(400, str(error), None, "invalid_value")
     return APIError(500, "the engine failed; see the server's log", None, "engine_error")
 
 
-_FIELDS = {"json_schema": "response_format", "json_object": "response_format", "prompt_logprobs": "logprobs"}
+_FIELDS = {"json_object": "response_format", "prompt_logprobs": "logprobs"}
 """Sampling parameters that have another name in a request."""
 
 
@@ -102,6 +105,8 @@ def invalid(errors: Any) -> APIError:
     location = [part for part in first["loc"] if isinstance(part, int) or _is_field(part)]
     if first["type"] == "refused":
         location.append(first["ctx"]["field"])
+    if first["type"] == "extra_forbidden" and first["loc"][-1] not in location[-1:]:
+        location.append(str(first["loc"][-1])[:80])
     param = ".".join(map(str, location)) or None
     if first["type"] == "json_invalid":
         return APIError(400, f"the body is no JSON: {first.get('ctx', {}).get('error', first['msg'])}")

@@ -80,7 +80,7 @@ class BodyGuard:
             given = True
             return {"type": "http.request", "body": body, "more_body": False}
 
-        with contextlib.suppress(TimeoutError):  # uvicorn closes the connection
+        with contextlib.suppress(TimeoutError):  # no more is sent
             await self._app(scope, replay, patient_send)
 
     async def _read(self, receive: Receive) -> bytes | None:

@@ -50,15 +50,10 @@ TROUBLE: dict[int | str, dict[str, Any]] = {503: {"description": "The engine fai
 def describe(app: FastAPI) -> None:
     """Make the document without FastAPI's own 422, which this server answers with 400."""
 
-    def document() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
-            for methods in found["paths"].values():
-                for operation in methods.values():
-                    operation["responses"].pop("422", None)
-            for name in ("HTTPValidationError", "ValidationError"):
-                found.get("components", {}).get("schemas", {}).pop(name, None)
-            app.openapi_schema = found
-        return app.openapi_schema
-
-    app.openapi = document  # type: ignore[method-assign]
+    found = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
+    for methods in found["paths"].values():
+        for operation in methods.values():
+            operation["responses"].pop("422", None)
+    for name in ("HTTPValidationError", "ValidationError"):
+        found.get("components", {}).get("schemas", {}).pop(name, None)
+    app.openapi = lambda: found  # type: ignore[method-assign]

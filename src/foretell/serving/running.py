@@ -33,7 +33,8 @@ async def merged(
         while num_left:
             left_s = end - asyncio.get_running_loop().time()
             try:
-                item = await asyncio.wait_for(queue.get(), max(left_s, 0.001))
+                async with asyncio.timeout(max(left_s, 0.001)):
+                    item = await queue.get()
             except TimeoutError:
                 raise APIError(
                     504, f"the answer took more than {timeout_s:g} s; ask for fewer tokens", None, "timeout"

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from foretell.errors import UsageError
 from foretell.sampling_params import SamplingParams
 from foretell.serving.errors import APIError
 from foretell.serving.fields import SamplingFields
-from foretell.serving.settings import Settings
+from foretell.serving.service import Service
 from foretell.types import Depth
 
 
@@ -55,10 +56,13 @@ def sampling_params(
     return SamplingParams(**fields | more)
 
 
-def depth_of(request: SamplingFields, settings: Settings) -> Depth:
-    """What the request asks for; else the server's own. A sampled text with a seed gets a fixed depth, because "auto"
+def depth_of(request: SamplingFields, service: Service) -> Depth:
+    """What the request asks for, if it can be had; else the server's own. Raises APIError.
+
+    A sampled text with a seed gets a fixed depth, because "auto"
     looks at the clock, and another depth draws other random numbers.
     """
+    settings, engine = service.settings, service.engine
     asked = request.speculative
     policy = asked.policy if asked else None
     depth = asked.depth if asked else None
@@ -66,11 +70,17 @@ def depth_of(request: SamplingFields, settings: Settings) -> Depth:
         if depth:
             raise APIError(400, 'speculative.depth: policy "off" drafts nothing; leave it out', "speculative.depth")
         return 0
+    if policy in ("auto", "fixed") and engine.drafter is None:
+        raise APIError(400, "speculative.policy: this server has nobody who drafts; leave it out", "speculative.policy")
     if policy == "auto":
         if depth is not None:
             raise APIError(400, 'speculative.depth: policy "auto" chooses it; leave it out', "speculative.depth")
-        return settings.depth if settings.depth == 0 else "auto"
+        return "auto"
     if depth is not None:
+        try:
+            engine.check_depth(depth)
+        except UsageError as error:
+            raise APIError(400, f"speculative.depth: {error}", "speculative.depth", "invalid_value") from error
         return depth
     is_seeded = request.seed is not None and request.temperature > 0
     return settings.fixed_depth if policy == "fixed" or (is_seeded and settings.depth == "auto") else settings.depth

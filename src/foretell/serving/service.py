@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from foretell.decoding.engine import Engine
-from foretell.errors import ForetellError
+from foretell.errors import ContextLengthError, UsageError
 from foretell.sampling_params import SamplingParams
 from foretell.serving.errors import APIError, as_api_error
 from foretell.serving.metrics import Metrics
@@ -27,12 +27,15 @@ _STUCK_S = 120.0
 
 @dataclass(frozen=True)
 class Ask:
-    """What the engine is asked: prompts as token ids, each with ``params.n`` completions."""
+    """What the engine is asked: prompts as token ids, each with ``params.n`` completions. ``schema_param``: the field
+    that a JSON schema came from.
+    """
 
     prompts: list[list[int]]
     params: SamplingParams
     depth: Depth
     label: str
+    schema_param: str = "response_format"
 
     @property
     def num_rows(self) -> int:
@@ -51,6 +54,7 @@ class Service:
         self.num_rows = 0
         self.metrics = Metrics(engine, settings.name)
         self._queues: set[Queue] = set()
+        self._is_stopping = False
         self._last_step = time.monotonic()
         engine.watch(lambda works, times: self._stepped())
 
@@ -75,6 +79,8 @@ class Service:
 
     def admit(self, num_rows: int) -> None:
         """Raise APIError where so many completions can never, or not now, be taken on."""
+        if self._is_stopping:
+            raise APIError(503, "the server is stopping; send the request again", None, "server_stopping")
         if self.failure is not None:
             raise APIError(503, "the engine failed; the server needs a restart", None, "engine_error")
         if num_rows > self.capacity:
@@ -118,8 +124,8 @@ class Service:
                         yield index, chunk
             finally:
                 await chunks.aclose()  # type: ignore[attr-defined]
-        except (APIError, ForetellError) as error:
-            raise as_api_error(error) from error
+        except (APIError, UsageError, ContextLengthError) as error:
+            raise as_api_error(error, ask.schema_param) from error
         except Exception as error:
             self.failure = error
             _log.exception("the engine failed")
@@ -130,6 +136,7 @@ class Service:
 
     def close(self) -> None:
         """The server stops, and has waited long enough: requests that still run end with an error."""
+        self._is_stopping = True
         for queue in self._queues:
             queue.put_nowait(APIError(503, "the server is stopping; send the request again", None, "server_stopping"))
 

@@ -33,8 +33,9 @@ class ClassCounts:
             depth = max(work.draft.depths, default=0)
             self.stats.setdefault(label, AcceptanceStats()).count(depth, work.num_accepted, len(work.draft))
             self.passes[label] = self.passes.get(label, 0) + 1
-            before = self.mean_depth.get(label, float(depth))
-            self.mean_depth[label] = before + (depth - before) / 16
+            if work.row.depth == "auto":  # what requests ask for says nothing of the policy
+                before = self.mean_depth.get(label, float(depth))
+                self.mean_depth[label] = before + (depth - before) / 16
 
 
 def status_of(service: Service, counts: ClassCounts) -> dict[str, Any]:
@@ -64,7 +65,7 @@ def status_of(service: Service, counts: ClassCounts) -> dict[str, Any]:
         "num_running": engine.num_running,
         "num_waiting": engine.num_waiting,
         "kv_cache_usage": engine.cache_use,
-        "classes": {label: _class(service, counts, label) for label in sorted(counts.stats)},
+        "classes": {label: _class(service, counts, label) for label in sorted(counts.passes)},
     }
 
 
@@ -81,18 +82,18 @@ def why_plain(service: Service) -> str | None:
 
 
 def _class(service: Service, counts: ClassCounts, label: str) -> dict[str, Any]:
-    """``depth``: mean of the last passes. ``speedup``: expected tokens a second at that depth over those of depth 0,
-    one row alone, by the policy's costs; None before both were measured. ``is_gated``: the policy hardly drafts for
-    this class now, because plain decoding is faster.
+    """``depth``: mean of the last passes whose depth was the policy's; None without any. ``speedup``: expected tokens a
+    second at that depth over those of depth 0, one row alone, by the policy's costs; None before both were measured.
+    ``is_gated``: the policy hardly drafts for this class now, because plain decoding is faster.
     """
     stats, num_passes = counts.stats[label], counts.passes[label]
-    depth = counts.mean_depth[label]
+    depth = counts.mean_depth.get(label)
     return {
         "num_passes": num_passes,
         "tokens_per_pass": (num_passes + stats.num_accepted_tokens) / num_passes,
         "depth": depth,
-        "is_gated": service.settings.depth == "auto" and depth < 0.25,
-        "speedup": _speedup(service, label, round(depth)),
+        "is_gated": depth is not None and depth < 0.25,
+        "speedup": None if depth is None else _speedup(service, label, round(depth)),
         **stats.as_dict(),
     }
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 from foretell.serving.answer import Answer
@@ -18,6 +19,7 @@ from foretell.serving.text_request import TextRequest
 def text_answer(service: Service, request: TextRequest, label: str) -> TextAnswer:
     """Raises APIError. Encodes text: call it in a thread."""
     trunk = service.engine.model.trunk
+    service.admit(len(request.prompts) * request.n)  # before anything is made for each of them
     prompts = [checked_prompt(trunk, prompt, f"prompt {i}") for i, prompt in enumerate(request.prompts)]
     num_asked = 16 if request.max_tokens is None else request.max_tokens
     for prompt in prompts:
@@ -29,9 +31,7 @@ def text_answer(service: Service, request: TextRequest, label: str) -> TextAnswe
         trunk.vocab_size,
         prompt_logprobs=request.logprobs if request.echo else None,
     )
-    return TextAnswer(
-        service, request, Ask(prompts, params, depth_of(request, service.settings), label), request.logprobs
-    )
+    return TextAnswer(service, request, Ask(prompts, params, depth_of(request, service), label), request.logprobs)
 
 
 class TextAnswer(Answer):
@@ -50,7 +50,8 @@ class TextAnswer(Answer):
                     begun.add(index)
                     echo = self._echo(index, chunk.prompt_logprobs)
                     if self.request.max_tokens == 0:
-                        echo.finish_reason, echo.completion = "length", chunk.completion
+                        assert chunk.completion is not None  # its one token is nobody's
+                        echo.finish_reason, echo.completion = "length", replace(chunk.completion, token_ids=[])
                     yield echo
                 if self.request.max_tokens != 0:
                     yield self.choices[index].piece(chunk)

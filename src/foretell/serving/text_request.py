@@ -8,7 +8,9 @@ from pydantic import Field, model_validator
 
 from foretell.serving.fields import SamplingFields, refusal
 
-TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1)]
+TokenIds = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, fail_fast=True)]
+_MOST = 4096
+"""Prompts in one request."""
 
 
 class TextRequest(SamplingFields):
@@ -17,7 +19,12 @@ class TextRequest(SamplingFields):
     ``max_tokens`` is 16 by default, as there; 0 goes with ``echo``, for the prompt's log-probabilities alone.
     """
 
-    prompt: str | TokenIds | Annotated[list[str], Field(min_length=1)] | Annotated[list[TokenIds], Field(min_length=1)]
+    prompt: (
+        str
+        | TokenIds
+        | Annotated[list[str], Field(min_length=1, max_length=_MOST, fail_fast=True)]
+        | Annotated[list[TokenIds], Field(min_length=1, max_length=_MOST, fail_fast=True)]
+    )
     max_tokens: Annotated[int, Field(ge=0)] | None = 16
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
     echo: bool = False

@@ -13,7 +13,8 @@ class TokenBytes:
         from transformers import PreTrainedTokenizerFast
 
         self._tokenizer = tokenizer
-        self._special = frozenset(getattr(tokenizer, "all_special_ids", ()))
+        named, added = getattr(tokenizer, "all_special_ids", ()), getattr(tokenizer, "added_tokens_decoder", {})
+        self._special = frozenset(named) | {token_id for token_id, token in added.items() if token.special}
         is_fast = isinstance(tokenizer, PreTrainedTokenizerFast)
         self._view = from_tokenizer(tokenizer, n_vocab=max(vocab_size, len(tokenizer))) if is_fast else None
 

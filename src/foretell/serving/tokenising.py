@@ -18,7 +18,7 @@ class TokeniseRequest(Fields):
 
     model: Name | None = None
     prompt: str | None = None
-    messages: list[Message] | None = None
+    messages: Annotated[list[Message], Field(max_length=4096, fail_fast=True)] | None = None
 
     @model_validator(mode="after")
     def _one(self) -> TokeniseRequest:
@@ -31,7 +31,7 @@ class DetokeniseRequest(Fields):
     """``tokens``: ids."""
 
     model: Name | None = None
-    tokens: list[Annotated[int, Field(ge=0)]]
+    tokens: Annotated[list[Annotated[int, Field(ge=0)]], Field(fail_fast=True)]
 
 
 def tokenised(service: Service, request: TokeniseRequest) -> dict[str, Any]:

@@ -41,17 +41,18 @@ def forced_schema(request: ChatRequest) -> dict[str, Any] | None:
         return next(_parameters(tool) for tool in request.tools if tool.function.name == name)
     if request.tool_choice != "required":
         return None
+    definitions: dict[str, Any] = {}
     calls = [
         {
             "type": "object",
-            "properties": {"name": {"const": tool.function.name}, "arguments": _parameters(tool)},
+            "properties": {"name": {"const": tool.function.name}, "arguments": _moved(tool, definitions)},
             "required": ["name", "arguments"],
             "additionalProperties": False,
         }
         for tool in request.tools
     ]
     most = {} if request.parallel_tool_calls else {"maxItems": 1}
-    return {"type": "array", "items": {"anyOf": calls}, "minItems": 1, **most}
+    return {"type": "array", "items": {"anyOf": calls}, "minItems": 1, **most, "$defs": definitions}
 
 
 @dataclass
@@ -106,7 +107,7 @@ class ToolReader:
             found = json.loads(text)
         except (ValueError, RecursionError):  # cut by max_tokens: a valid beginning, and no call yet
             return text, []
-        return "", [_call(call["name"], json.dumps(call["arguments"], ensure_ascii=False)) for call in found]
+        return "", [_call(call["name"], json.dumps(call["arguments"])) for call in found]
 
     def _call(self, block: str) -> dict[str, Any] | None:
         try:
@@ -116,11 +117,36 @@ class ToolReader:
             return None
         if name not in [tool.function.name for tool in self.request.tools]:
             return None
-        return _call(name, arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))
+        return _call(name, arguments if isinstance(arguments, str) else json.dumps(arguments))
 
 
 def _parameters(tool: Tool) -> dict[str, Any]:
     return tool.function.parameters or {"type": "object"}
+
+
+def _moved(tool: Tool, definitions: dict[str, Any]) -> Any:
+    """A tool's schema as a part of a larger one: what it defines goes into ``definitions``, under the tool's name."""
+    prefix = "#/$defs/"
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, list):
+            return [renamed(each) for each in value]
+        if not isinstance(value, dict):
+            return value
+        found = {key: renamed(each) for key, each in value.items()}
+        ref = found.get("$ref")
+        if isinstance(ref, str) and ref.startswith(prefix):
+            found["$ref"] = f"{prefix}{tool.function.name}.{ref.removeprefix(prefix)}"
+        return found
+
+    try:
+        schema = renamed(_parameters(tool))
+    except RecursionError:
+        raise APIError(400, "tools: a schema that is nested too deep", "tools", "invalid_value") from None
+    own = schema.pop("$defs", {})
+    if isinstance(own, dict):
+        definitions.update({f"{tool.function.name}.{name}": each for name, each in own.items()})
+    return schema
 
 
 def _call(name: str, arguments: str) -> dict[str, Any]:
