@@ -29,7 +29,14 @@ from foretell.errors import CheckpointError, UnsupportedModel
 from foretell.models.build import build_heads
 from foretell.models.copies import copy_without_hooks
 from foretell.models.trunk import Trunk
-from tests.checkpoints.family_folders import LOADABLE, Tensors, finish, random_modules, tiny_mellum, write_random
+from tests.checkpoints.family_folders import (
+    LOADABLE,
+    Tensors,
+    finish,
+    random_modules,
+    tiny_mellum,
+    write_random,
+)
 from tests.fixtures import random_heads, tiny_glm4_moe
 
 LENGTH = 16
@@ -282,6 +289,12 @@ def test_layers_that_differ_in_kind_alone(kind: str, block_layer: int, tmp_path:
     folder = write_random(stored, tmp_path, claim={"mtp_layer_types": [kind], "mtp_mlp_layer_types": ["sparse"]})
     heads = load_native_heads(load_trunk(folder))
     assert (heads.config.block_layer, heads.layer_kinds) == (block_layer, [kind])
+
+
+def test_a_kind_that_the_trunk_has_not_is_refused(tmp_path: Path) -> None:
+    folder = write_random(LOADABLE["step3p5"], tmp_path, claim={"mtp_layer_types": ["linear_attention"]})
+    with pytest.raises(CheckpointError, match="announced as linear_attention, and the trunk has no such layer"):
+        load_native_heads(load_trunk(folder))
 
 
 def test_layers_of_several_kinds_are_refused(tmp_path: Path) -> None:

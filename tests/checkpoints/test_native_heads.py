@@ -113,7 +113,7 @@ def test_one_module_serves_every_depth(depth: int, tmp_path: Path) -> None:
 def test_two_modules_serve_two_depths(name: str, tmp_path: Path) -> None:
     """C30: each its own depth, in order; a third depth is refused with both numbers."""
     stored = LOADABLE[name]
-    layers = {} if stored.mlp or stored.kinds else {"mtp_layer_types": ["full_attention"] * 2}
+    layers = {} if stored.mlp is not None or stored.kinds else {"mtp_layer_types": ["full_attention"] * 2}
     right = write_script(stored, tmp_path / "right", "embedding", num_modules=2)
     assert counts(right, 1, 2) == [(9, [9]), (12, [6, 6])]
     wrong = write_script(stored, tmp_path / "wrong", "embedding", num_modules=2, wrong="second")

@@ -22,20 +22,21 @@ _MLP = "mlp."
 def block_like(trunk: Trunk, stored: StoredModel, family: Family) -> tuple[int, int]:
     """(block_layer, mlp_layer) of HeadsConfig; -1 for the usual block, and for a block with an MLP of its own.
 
-    Of the layers that have all of a module's tensors those of the announced kind come first, then the usual one. Where
-    none has, and the MLP of one joined to the rest of another fits better, those two. Raises CheckpointError for
-    modules of several kinds.
+    Where the config announces a kind, only layers of that kind are looked at. Of those that have all of a module's
+    tensors the usual one comes first. Where none has, and the MLP of any layer joined to the rest of one fits better,
+    those two. Raises CheckpointError for modules of several kinds, and of a kind that the trunk has not.
     """
     usual = trunk.block_config()[1][0]
     names = _names(stored, family, "layer")
-    layers = _ordered(trunk, usual, _announced_kind(trunk, stored))
+    every = _ordered(trunk, usual)
+    layers = _of_kind(trunk, every, _announced_kind(trunk, stored))
     names_of = _names_of(trunk)
     index, num_strange = _nearest(names_of, layers, names)
     mlp_layer = -1
     if num_strange:
         within = {name for name in names if name.startswith(_MLP)}
         rest, rest_strange = _nearest(names_of, layers, names - within, mlp=False)
-        mlp, mlp_strange = _nearest(names_of, _ordered(trunk, usual), within, mlp=True)
+        mlp, mlp_strange = _nearest(names_of, every, within, mlp=True)
         if rest_strange + mlp_strange < num_strange:
             index, mlp_layer = rest, mlp
     return -1 if index == usual else index, mlp_layer
@@ -79,13 +80,22 @@ def _nearest(
     return best, strange[best]
 
 
-def _ordered(trunk: Trunk, usual: int, kind: str | None = None) -> list[int]:
-    """The trunk's layers, those of ``kind`` first, then the usual one, then from the last to the first."""
-    layers = [usual, *(i for i in reversed(range(len(trunk.decoder.layers))) if i != usual)]
+def _ordered(trunk: Trunk, usual: int) -> list[int]:
+    """The trunk's layers, the usual one first, then from the last to the first."""
+    return [usual, *(i for i in reversed(range(len(trunk.decoder.layers))) if i != usual)]
+
+
+def _of_kind(trunk: Trunk, layers: list[int], kind: str | None) -> list[int]:
     kinds = list(getattr(trunk.config, "layer_types", None) or [])
     if kind is None or len(kinds) != len(layers):
         return layers
-    return sorted(layers, key=lambda index: kinds[index] != kind)
+    found = [index for index in layers if kinds[index] == kind]
+    if not found:
+        raise CheckpointError(
+            f"{trunk.name}: its native MTP layers are announced as {kind}, and the trunk has no such layer, only "
+            f"{', '.join(dict.fromkeys(map(str, kinds)))}"
+        )
+    return found
 
 
 def _announced_kind(trunk: Trunk, stored: StoredModel) -> str | None:
