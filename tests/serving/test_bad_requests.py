@@ -73,13 +73,13 @@ def test_bodies_that_would_cost_much_cost_little(server: Live) -> None:
     """Of a million wrong values the first is told; of a million rows none is made."""
     for path, body in (
         ("/v1/completions", {"prompt": [[1]] * 4000, "n": 128}),
-        ("/v1/completions", {"prompt": [[1]] * 300_000}),
-        ("/v1/completions", {"prompt": [-1] * 300_000}),
+        ("/v1/completions", {"prompt": [[1]] * 60_000}),
+        ("/v1/completions", {"prompt": [-1] * 60_000}),
         ("/v1/completions", {"prompt": ["a"] * 4000, "n": 100}),
-        (CHAT, {"messages": [0] * 300_000}),
-        (CHAT, user("x") | {"stop": [0] * 300_000}),
+        (CHAT, {"messages": [0] * 60_000}),
+        (CHAT, user("x") | {"stop": [0] * 60_000}),
         (CHAT, user("x") | {"logit_bias": {str(n): 0 for n in range(50_000)}}),
-        ("/v1/detokenize", {"tokens": [-1] * 300_000}),
+        ("/v1/detokenize", {"tokens": [-1] * 60_000}),
     ):
         start = time.monotonic()
         status, _ = server.post(path, body)
