@@ -41,7 +41,7 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
         responses=ANYWHERE,
     )
-    counts = ClassCounts()
+    counts = ClassCounts(service.metrics.label)
     service.engine.watch(lambda works, times: counts.count(works))
     add_handlers(app)
     app.add_middleware(BodyGuard, settings=service.settings)

@@ -30,7 +30,6 @@ class Metrics:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.mean_seconds = 1.0
-        self._engine = engine
         self._model = model_name
         self._labels: set[str] = set()
         by = ("model_name", "request_class")

@@ -80,7 +80,7 @@ class Service:
     def admit(self, num_rows: int) -> None:
         """Raise APIError where so many completions can never, or not now, be taken on."""
         if self._is_stopping:
-            raise APIError(503, "the server is stopping; send the request again", None, "server_stopping")
+            raise _stopping()
         if self.failure is not None:
             raise APIError(503, "the engine failed; the server needs a restart", None, "engine_error")
         if num_rows > self.capacity:
@@ -138,7 +138,11 @@ class Service:
         """The server stops, and has waited long enough: requests that still run end with an error."""
         self._is_stopping = True
         for queue in self._queues:
-            queue.put_nowait(APIError(503, "the server is stopping; send the request again", None, "server_stopping"))
+            queue.put_nowait(_stopping())
 
     def _stepped(self) -> None:
         self._last_step = time.monotonic()
+
+
+def _stopping() -> APIError:
+    return APIError(503, "the server is stopping; send the request again", None, "server_stopping")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from foretell.decoding.estimates import RowView
@@ -11,13 +11,12 @@ from foretell.decoding.shape import Shape
 from foretell.serving.service import Service
 from foretell.types import AcceptanceStats
 
-_MAX_CLASSES = 64
-
 
 class ClassCounts:
-    """Drafts by request class since the start, counted in the engine's thread; classes beyond 64 are "other"."""
+    """Drafts by request class since the start, counted in the engine's thread. ``label``: as metrics bound classes."""
 
-    def __init__(self) -> None:
+    def __init__(self, label: Callable[[str], str]) -> None:
+        self._label = label
         self.stats: dict[str, AcceptanceStats] = {}
         self.passes: dict[str, int] = {}
         self.mean_depth: dict[str, float] = {}
@@ -27,9 +26,7 @@ class ClassCounts:
         for work in works:
             if not work.is_judged:
                 continue
-            label = work.row.label
-            if label not in self.stats and len(self.stats) >= _MAX_CLASSES:
-                label = "other"
+            label = self._label(work.row.label)
             depth = max(work.draft.depths, default=0)
             self.stats.setdefault(label, AcceptanceStats()).count(depth, work.num_accepted, len(work.draft))
             self.passes[label] = self.passes.get(label, 0) + 1
