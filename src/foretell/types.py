@@ -203,7 +203,7 @@ class Completion:
     """A finished request. ``token_ids``: all it produced, EOS included; ``text`` ends before EOS or a stop string.
 
     ``logprobs``: one entry an output token, ``prompt_logprobs`` one a prompt token (the first has none), where asked
-    for.
+    for. ``queue_s``: seconds that it waited for a place in the batch; None where it never got one.
     """
 
     prompt_token_ids: list[int]
@@ -215,3 +215,4 @@ class Completion:
     num_rounds: int
     logprobs: list[TokenLogprob] | None = None
     prompt_logprobs: list[TokenLogprob | None] | None = None
+    queue_s: float | None = field(default=None, compare=False)

@@ -19,7 +19,7 @@ from foretell.decoding.engine import Engine
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from foretell.serving.app import make_app
-from foretell.serving.run import bind
+from foretell.serving.run import bind, config_of
 from foretell.serving.service import Service
 from foretell.serving.settings import Settings
 from tests.fixtures import byte_tokenizer, script_trunk, scripted_heads
@@ -37,6 +37,11 @@ class Live:
 
     url: str
     service: Service
+    server: uvicorn.Server
+
+    @property
+    def num_connections(self) -> int:
+        return len(self.server.server_state.connections)
 
     @property
     def client(self) -> openai.OpenAI:
@@ -92,16 +97,15 @@ class Live:
 
 
 @contextmanager
-def live(service: Service) -> Iterator[Live]:
-    listener = bind("127.0.0.1", 0)
-    config = uvicorn.Config(make_app(service), log_level="warning", access_log=False, lifespan="off")
-    server = uvicorn.Server(config)
+def live(service: Service, idle_s: int = 30, unread_s: float = 90.0) -> Iterator[Live]:
+    listener = bind("127.0.0.1", 0, unread_s)
+    server = uvicorn.Server(config_of(make_app(service), 10, idle_s))
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
     thread.start()
     while not server.started:
         time.sleep(0.005)
     try:
-        yield Live(f"http://127.0.0.1:{listener.getsockname()[1]}", service)
+        yield Live(f"http://127.0.0.1:{listener.getsockname()[1]}", service, server)
     finally:
         server.should_exit = True
         thread.join(20)

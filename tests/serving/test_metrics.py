@@ -81,11 +81,17 @@ def test_status_says_what_is_there() -> None:
     with live(scripted(depth="auto")) as server:
         status = server.get("/v1/status")[1]
         assert status["heads"]["kind"] == "sequential" and status["drafter"] == "heads"
-        assert status["policy"] == {"depth": "auto", "fixed_depth": 3} and status["why_plain"] is None
+        assert status["policy"] == {"depth": "auto", "fixed_depth": 3, "max_depth": None}
+        assert status["why_plain"] is None
         assert status["window"] == 512 and status["kv_cache_usage"] == 0
         server.complete(max_tokens=200)
         found: Any = server.get("/v1/status")[1]["classes"]["text"]
         assert found["num_drafts"] > 0 and found["speedup"] is not None
+        labels = frozenset({"model_name": "tiny", "request_class": "text"}.items())
+        gauges = samples(server)
+        for name in ("depth", "speedup"):
+            assert gauges[f"foretell:spec_decode_{name}", labels] == pytest.approx(found[name])
+        assert gauges["foretell:spec_decode_gated", labels] == found["is_gated"]
     with live(service_of(script_trunk(ALPHABET))) as plain:
         status = plain.get("/v1/status")[1]
         assert status["heads"] is None and "has no heads" in status["why_plain"]
@@ -101,6 +107,7 @@ def test_what_requests_ask_for_is_not_the_policy() -> None:
             server.complete(max_tokens=20, speculative={"policy": "off"})
         found = server.get("/v1/status")[1]["classes"]["text"]
         assert (found["depth"], found["is_gated"], found["speedup"]) == (None, False, None)
+        assert not any(name == "foretell:spec_decode_depth" for name, _ in samples(server))
 
 
 def test_who_left_is_counted() -> None:
@@ -118,3 +125,14 @@ def test_gauges_and_times() -> None:
         assert found["foretell:kv_cache_usage_perc"] == 0
         for name in ("time_to_first_token", "time_per_output_token", "e2e_request_latency"):
             assert found[f"foretell:{name}_seconds_count"] == 1 and 0 < found[f"foretell:{name}_seconds_sum"] < 10
+
+
+def test_time_in_the_queue() -> None:
+    """The second waits until the first is done, and no longer."""
+    with live(scripted(max_batch=1)) as server:
+        slow_down(server.service, 0.02)
+        server.complete(max_tokens=20, n=2, speculative={"depth": 0})
+        sums = {name: value for (name, _), value in samples(server).items()}
+        assert sums["foretell:request_queue_time_seconds_count"] == 2
+        queued, whole = (sums[f"foretell:{n}_seconds_sum"] for n in ("request_queue_time", "e2e_request_latency"))
+        assert 0.38 < queued < whole / 2

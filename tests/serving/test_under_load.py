@@ -91,7 +91,7 @@ def test_a_full_queue_says_come_again() -> None:
 def test_who_does_not_read_holds_no_place() -> None:
     """The answer is longer than what sockets hold; its rows end all the same, and in time so does the connection."""
     service = scripted(max_batch=8, send_timeout_s=1.0, window=1024)
-    with live(service) as server:
+    with live(service, unread_s=3) as server:
         host, port = server.url.removeprefix("http://").split(":")
         with socket.socket() as silent:
             silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
@@ -102,7 +102,44 @@ def test_who_does_not_read_holds_no_place() -> None:
             wait_until(lambda: service.num_rows == 8)
             wait_until(lambda: service.num_rows == 0, 60)
             assert server.complete(max_tokens=1)[0] == 200
+            wait_until(lambda: server.num_connections == 0, 30)
         server.settle()
+
+
+HALF = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
+WHOLE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
+
+
+@pytest.mark.parametrize("says", [b"", HALF, WHOLE, WHOLE + HALF, WHOLE + WHOLE + HALF])
+def test_who_says_nothing_whole_is_let_go(says: bytes) -> None:
+    with live(scripted(), idle_s=1) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        with socket.create_connection((host, int(port)), 10) as idle:
+            for part in says.partition(HALF):
+                idle.sendall(part)
+                time.sleep(0.1)
+            answers = b""
+            while part := _received(idle):
+                answers += part
+            assert answers.count(b"HTTP/1.1 200") == says.count(b"GET") and server.num_connections == 0
+
+
+def _received(client: socket.socket) -> bytes:
+    try:
+        return client.recv(4096)
+    except ConnectionResetError:
+        return b""
+
+
+def test_a_slow_answer_is_not_idle() -> None:
+    service = scripted()
+    slow_down(service, 0.1)
+    with live(service, idle_s=1) as server:
+        connection = http.client.HTTPConnection(server.url.removeprefix("http://"), timeout=30)
+        for _ in range(2):  # one behind the other, on one connection
+            body = json.dumps(LONG | {"max_tokens": 15})
+            connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
+            assert json.load(connection.getresponse())["usage"]["completion_tokens"] == 15
 
 
 def test_a_request_has_its_time() -> None:

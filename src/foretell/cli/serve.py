@@ -119,6 +119,8 @@ def _fixed_depth(engine: Engine) -> int:
 
 
 def _say(engine: Engine, settings: Settings, host: str, port: int) -> None:
+    from foretell.decoding.memory import heads_num_bytes, weights_num_bytes
+
     shown = f"[{host}]" if ":" in host else host
     if engine.drafter is None:
         note(
@@ -127,6 +129,11 @@ def _say(engine: Engine, settings: Settings, host: str, port: int) -> None:
         )
     else:
         note(f"drafting: {engine.drafter.kind}, depth {settings.depth}")
+    gib, heads = 2**30, engine.model.heads
+    parts = [f"weights {weights_num_bytes(engine.model.trunk.model) / gib:.2f} GiB"]
+    if heads is not None:
+        parts.append(f"heads {heads_num_bytes(heads) / gib:.2f} GiB")
+    note(f"memory: {', '.join(parts)}, keys and values up to {engine.cache_num_bytes / gib:.2f} GiB (--memory)")
     room = f"up to {engine.max_length:,} tokens a request"
     note(f"batch of {engine.max_batch}, {counted(settings.max_waiting, 'place')} to wait in, {room}")
     if host not in _LOOPBACK and settings.api_key is None:

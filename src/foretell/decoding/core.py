@@ -79,6 +79,14 @@ class EngineCore:
         """Tokens of one row that the memory holds."""
         return self.pools[FULL].num_blocks * BLOCK_SIZE - _DRAFT_ROOM
 
+    @property
+    def cache_num_bytes(self) -> int:
+        """What keys and values may come to."""
+        sizes = block_num_bytes(self.model.trunk)
+        if self.drafter_config is not None:
+            sizes[FULL] = sizes.get(FULL, 0) + self.drafter_config.block_num_bytes(self.model)
+        return sum(size * self.pools[kind].num_blocks for kind, size in sizes.items())
+
     def check_room(self, row: Sequence) -> None:
         """Raise UsageError where its text could outgrow the memory there is."""
         room = self.room

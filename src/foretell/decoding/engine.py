@@ -196,6 +196,11 @@ class Engine:
         return pool.num_held / pool.num_blocks
 
     @property
+    def cache_num_bytes(self) -> int:
+        """Bytes that keys and values may come to, the drafter's with them."""
+        return self._core.cache_num_bytes
+
+    @property
     def policy(self) -> DepthPolicy:
         """What depth "auto" has learnt."""
         return self._core.depths.policy

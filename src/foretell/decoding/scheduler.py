@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -210,6 +211,8 @@ class Scheduler:
             return False
         used = {running.slot for running in self.running}
         row.slot = min(set(range(self.max_batch)) - used)
+        if row.queue_s is None:  # a row that made room for others comes back
+            row.queue_s = time.perf_counter() - row.asked_s
         row.tables = {
             kind: BlockTable(
                 pool, row.slot * (pool.num_blocks // self.max_batch), self._window if kind != FULL else None

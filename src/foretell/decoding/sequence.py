@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterable
 from typing import Any, Literal
 
@@ -52,6 +53,8 @@ class Sequence:
         self.generator = torch.Generator().manual_seed(secrets.randbits(63) if params.seed is None else params.seed)
         self.leader: Sequence | None = None  # a row with the same prompt, which is worth waiting for
         self.slot = -1
+        self.asked_s = time.perf_counter()
+        self.queue_s: float | None = None  # until it first joined the batch
         self.tables: dict[str, BlockTable] = {}
         self.num_cached = 0
         self.known_uids: list[int] = []  # of the texts of its first blocks
@@ -146,11 +149,12 @@ class Sequence:
             self.num_rounds,
             None if self.params.logprobs is None else self.logprobs[: len(self.token_ids)],
             None if self.params.prompt_logprobs is None else [None, *self.prompt_logprobs],
+            self.queue_s,
         )
 
     def text(self) -> str:
         """Decoded output without EOS, cut before the first stop string; empty without a tokenizer."""
-        text = self._decode(self.token_ids)
+        text = self.decode(self.token_ids)
         cuts = [at for s in self._stops if (at := text.find(s)) >= 0]
         return text[: min(cuts)] if cuts else text
 
@@ -164,12 +168,13 @@ class Sequence:
     def _stop_string_ends_here(self) -> bool:
         for stop in self._stops:
             # A character may take four byte tokens; a few more cover merges across the edge.
-            tail = self._decode(self.token_ids[-(4 * len(stop) + 8) :])
-            if stop in tail and stop in self._decode(self.token_ids):
+            tail = self.decode(self.token_ids[-(4 * len(stop) + 8) :])
+            if stop in tail and stop in self.decode(self.token_ids):
                 return True
         return False
 
-    def _decode(self, token_ids: list[int]) -> str:
+    def decode(self, token_ids: list[int]) -> str:
+        """Text of ``token_ids`` without EOS and special tokens; empty without a tokenizer."""
         if self._tokenizer is None:
             return ""
         kept = [t for t in token_ids if t not in self._eos_token_ids]

@@ -10,22 +10,36 @@ _REPLACEMENT = "\ufffd"
 class TextStream:
     """Gives a row's text piece by piece. Held back: bytes of an unfinished character, and what may begin a stop string.
 
-    At the row's end everything comes, so that the pieces join to the completion's text.
+    Each piece decodes the last tokens alone, behind those of the piece before, since a token's text may depend on the
+    one before it. At the row's end its whole text is decoded once, so that the pieces join to the completion's text.
     """
 
     def __init__(self, row: Sequence) -> None:
         self._row = row
         self._num_sent = 0
+        self._text = ""  # of the tokens before ``_stop``
+        self._start = self._stop = 0  # the tokens that the next ones are decoded behind
 
     def take(self) -> str:
         """The text that has become certain since the last call."""
-        text = self._row.text()
         if self._row.finish_reason is None:
-            text = text.rstrip(_REPLACEMENT)
+            text = self._read().rstrip(_REPLACEMENT)
             text = text[: len(text) - _held_back(text, self._row.params.stop or ())]
+        else:
+            text = self._row.text()
         piece = text[self._num_sent :]
         self._num_sent = max(self._num_sent, len(text))
         return piece
+
+    def _read(self) -> str:
+        """The text of all tokens, the last of which may have a character's first bytes alone."""
+        token_ids = self._row.token_ids
+        before = self._row.decode(token_ids[self._start : self._stop])
+        now = self._row.decode(token_ids[self._start :])
+        text = self._text + now[len(before) :]
+        if len(now) > len(before) and not now.endswith(_REPLACEMENT):
+            self._text, self._start, self._stop = text, self._stop, len(token_ids)
+        return text
 
 
 def _held_back(text: str, stops: tuple[str, ...] | list[str] | str) -> int:

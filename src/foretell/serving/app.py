@@ -23,7 +23,7 @@ from foretell.serving.guards import BodyGuard, KeyGuard
 from foretell.serving.openapi import ANSWERS, ANYWHERE, TROUBLE, WITH_BODY, WITH_MODEL, describe
 from foretell.serving.page_answer import page_answer
 from foretell.serving.service import Service
-from foretell.serving.status import ClassCounts, status_of
+from foretell.serving.status import status_of
 from foretell.serving.text_answer import text_answer
 from foretell.serving.text_request import TextRequest
 from foretell.serving.tokenising import DetokeniseRequest, TokeniseRequest, detokenised, tokenised
@@ -41,8 +41,6 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
         responses=ANYWHERE,
     )
-    counts = ClassCounts(service.metrics.label)
-    service.engine.watch(lambda works, times: counts.count(works))
     add_handlers(app)
     app.add_middleware(BodyGuard, settings=service.settings)
     app.add_middleware(KeyGuard, settings=service.settings)
@@ -76,7 +74,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.get("/v1/status")
     async def _status() -> dict[str, Any]:
-        return status_of(service, counts)
+        return status_of(service)
 
     @app.get("/health", responses=TROUBLE)
     @app.get("/ready", responses=TROUBLE)

@@ -51,6 +51,9 @@ class Metrics:
             "foretell:request_success", "Completions by how they ended.", (*by, "finished_reason")
         )
         self._first = self._histogram("foretell:time_to_first_token_seconds", "From request to first token.", _SECONDS)
+        self._queue = self._histogram(
+            "foretell:request_queue_time_seconds", "From request to a place in the batch.", _SECONDS
+        )
         self._each = self._histogram(
             "foretell:time_per_output_token_seconds", "Mean between a completion's tokens.", _TOKEN_SECONDS
         )
@@ -85,6 +88,8 @@ class Metrics:
             if (done := chunk.completion) is None:
                 return
             ended.add(index)
+            if done.queue_s is not None:
+                self._queue.labels(*by).observe(done.queue_s)
             self._ended.labels(*by, done.finish_reason).inc()
             self._whole.labels(*by).observe(now - start)
             self.mean_seconds += (now - start - self.mean_seconds) / 16

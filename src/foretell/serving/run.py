@@ -14,6 +14,7 @@ import uvicorn
 from fastapi import FastAPI
 
 from foretell.errors import UsageError
+from foretell.serving.connection import Connection
 
 BACKLOG = 4096
 """Connections that may wait to be taken on."""
@@ -23,11 +24,16 @@ _LAST_WORDS_S = 3
 """Time for telling clients that the server stops."""
 
 
-def bind(host: str, port: int) -> socket.socket:
-    """A socket with an address, not yet listening; port 0 takes a free one. Raises UsageError where it is taken."""
+def bind(host: str, port: int, unread_s: float = 90.0) -> socket.socket:
+    """A socket with an address, not yet listening; port 0 takes a free one. Raises UsageError where it is taken.
+
+    Its connections end when their clients have read nothing of what waits for them for ``unread_s`` (on Linux).
+    """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):  # connections inherit it
+        listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, round(unread_s * 1000))
     try:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:
@@ -55,27 +61,32 @@ class _Server(uvicorn.Server):
             timer.cancel()
 
 
-def serve_app(app: FastAPI, listener: socket.socket, grace_s: float, on_late: Callable[[], None]) -> None:
-    """Answer requests until SIGTERM or SIGINT; those that run then have ``grace_s`` to end. Then ``on_late`` is called,
-    to end them with an error, and soon after what is left is cancelled.
-    """
-    config = uvicorn.Config(
+def config_of(app: FastAPI, grace_s: float, idle_s: int = 30) -> uvicorn.Config:
+    """How ``app`` is served; a connection on which no whole head of a request comes for ``idle_s`` ends."""
+    return uvicorn.Config(
         app,
+        http=Connection,
         log_level="warning",
         access_log=False,
         server_header=False,
         timeout_graceful_shutdown=math.ceil(grace_s) + _LAST_WORDS_S,
-        timeout_keep_alive=30,
+        timeout_keep_alive=idle_s,
         backlog=BACKLOG,
         lifespan="off",
     )
+
+
+def serve_app(app: FastAPI, listener: socket.socket, grace_s: float, on_late: Callable[[], None]) -> None:
+    """Answer requests until SIGTERM or SIGINT; those that run then have ``grace_s`` to end. Then ``on_late`` is called,
+    to end them with an error, and soon after what is left is cancelled.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a file, and 1,024 are soon used up
     # uvicorn raises the signal again when it is done; being told to stop is no failure here.
     before = signal.signal(signal.SIGTERM, lambda *_: None)
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            _Server(config, grace_s, on_late).run(sockets=[listener])
+            _Server(config_of(app, grace_s), grace_s, on_late).run(sockets=[listener])
     finally:
         signal.signal(signal.SIGTERM, before)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

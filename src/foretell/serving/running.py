@@ -17,14 +17,18 @@ Queue = asyncio.Queue[Indexed | BaseException]
 
 
 async def merged(
-    streams: Sequence[AsyncIterator[Chunk]], queue: Queue, timeout_s: float, on_end: Callable[[], None]
+    streams: Sequence[AsyncIterator[Chunk]],
+    queue: Queue,
+    timeout_s: float,
+    on_chunk: Callable[[int, Chunk], None],
+    on_end: Callable[[], None],
 ) -> AsyncIterator[Indexed]:
     """Chunks as they come, through ``queue``. Leaving early, the end of the time, and an error, in one of them or put
     into the queue, abort them all.
 
-    ``on_end`` is called as each stream ends, however slowly its chunks are taken here.
+    ``on_chunk`` and ``on_end`` are called as chunks come and streams end, however slowly chunks are taken here.
     """
-    tasks = [asyncio.create_task(_pump(index, stream, queue)) for index, stream in enumerate(streams)]
+    tasks = [asyncio.create_task(_pump(index, stream, queue, on_chunk)) for index, stream in enumerate(streams)]
     for task in tasks:
         task.add_done_callback(lambda _: on_end())
     end = asyncio.get_running_loop().time() + timeout_s
@@ -49,9 +53,10 @@ async def merged(
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _pump(index: int, stream: AsyncIterator[Chunk], queue: Queue) -> None:
+async def _pump(index: int, stream: AsyncIterator[Chunk], queue: Queue, on_chunk: Callable[[int, Chunk], None]) -> None:
     try:
         async for chunk in stream:
+            on_chunk(index, chunk)
             queue.put_nowait((index, chunk))
     except Exception as error:
         queue.put_nowait(error)

@@ -7,12 +7,14 @@ import logging
 import math
 import time
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import cached_property
 
 from foretell.decoding.engine import Engine
 from foretell.errors import ContextLengthError, UsageError
 from foretell.sampling_params import SamplingParams
+from foretell.serving.class_counts import ClassCounts
 from foretell.serving.errors import APIError, as_api_error
 from foretell.serving.metrics import Metrics
 from foretell.serving.running import Indexed, Queue, merged
@@ -53,6 +55,8 @@ class Service:
         self.failure: BaseException | None = None
         self.num_rows = 0
         self.metrics = Metrics(engine, settings.name)
+        self.classes = ClassCounts(engine, settings.name, self.metrics.label)
+        self.metrics.registry.register(self.classes)
         self._queues: set[Queue] = set()
         self._is_stopping = False
         self._last_step = time.monotonic()
@@ -116,14 +120,11 @@ class Service:
                     for stream in self.engine.streams(prompt, ask.params, ask.depth, label=ask.label)
                 ]
             )
-            chunks = merged(streams, queue, self.settings.timeout_s, on_end)
-            try:
-                with self.metrics.request(ask.label, sum(map(len, ask.prompts)), ask.num_rows) as seen:
-                    async for index, chunk in chunks:
-                        seen(index, chunk)
-                        yield index, chunk
-            finally:
-                await chunks.aclose()  # type: ignore[attr-defined]
+            with self.metrics.request(ask.label, sum(map(len, ask.prompts)), ask.num_rows) as seen:
+                chunks = merged(streams, queue, self.settings.timeout_s, seen, on_end)
+                async with aclosing(chunks):  # type: ignore[type-var]
+                    async for item in chunks:
+                        yield item
         except (APIError, UsageError, ContextLengthError) as error:
             raise as_api_error(error, ask.schema_param) from error
         except Exception as error:

@@ -11,8 +11,7 @@ const policy = () => document.querySelector('input[name=policy]:checked')?.value
 
 function setControls(status) {
   const { depth, fixed_depth: fixed } = status.policy;
-  const { heads } = status;
-  const deepest = status.drafter === 'heads' && heads && !heads.unrolled ? heads.num_depths : Math.max(8, fixed);
+  const deepest = status.policy.max_depth ?? Math.max(8, fixed);
   $('max-tokens').value = Math.min(256, Math.floor(status.window / 2));
   $('depth').max = deepest;
   $('depth').value = fixed || Math.min(3, deepest);
