@@ -34,6 +34,14 @@ def test_what_is_left_out_follows(
     assert HeadsConfig.from_dict(config.to_dict()) == config == replace(config)
 
 
+def test_late_settings_are_stored_where_they_say_something() -> None:
+    """Earlier versions refuse a file with keys that they do not know."""
+    late = {"output_per_module": True, "mlp_layer": 0}
+    assert not late.keys() & HeadsConfig().to_dict().keys()
+    config = HeadsConfig(own_output=True, **late)
+    assert late.items() <= config.to_dict().items() and HeadsConfig.from_dict(config.to_dict()) == config
+
+
 @pytest.mark.parametrize(
     ("given", "message"),
     [

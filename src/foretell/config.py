@@ -109,8 +109,11 @@ class HeadsConfig:
         return None if self.unrolled else self.num_modules
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain values for ``mtp_config.json``."""
-        return asdict(self)
+        """Plain values for ``mtp_config.json``: the latest settings only where they are no default, as earlier versions
+        refuse a file that has them.
+        """
+        defaults = {f.name: f.default for f in fields(self)}
+        return {k: value for k, value in asdict(self).items() if k not in _LATEST or value != defaults[k]}
 
     def conventions(self) -> dict[str, Any]:
         """Plain values to show: those that mean something for this kind."""
@@ -133,6 +136,8 @@ _ALLOWED = {
     "final_norm": ("own", "trunk", "none"),
     "block": ("layer", "linear"),
 }
+_LATEST = ("output_per_module", "mlp_layer")
+"""Settings that not every version which reads the format knows."""
 _MEANINGLESS = {
     "sequential": ("block", "num_res_blocks"),
     "parallel": ("concat", "feedback", "num_res_blocks", "zero_first", "then_layer", "mlp_layer", "output_per_module"),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from safetensors.torch import load_file
 
 from foretell.checkpoints.files import TensorHeader
@@ -47,6 +48,20 @@ def test_a_family_that_cannot_be_run_yet(tmp_path: Path) -> None:
     assert inspect_checkpoint(folder).blocked == ""
     with not_run("hy_v3", "it is made up"):
         assert inspect_checkpoint(folder).blocked == "it is made up"
+
+
+def test_heads_whose_attention_is_one_matrix(tmp_path: Path) -> None:
+    """MiMo-V2.5 and Pro bear the family's name, and cannot be run as MiMo-V2-Flash is."""
+    folder = write_random(LOADABLE["mimo_v2"], tmp_path, 3)
+    tensors = load_file(folder / "model.safetensors")
+    for at in {name.partition("q_proj")[0] for name in tensors if name.endswith("self_attn.q_proj.weight")}:
+        parts = [tensors.pop(f"{at}{part}_proj.weight") for part in "qkv"]
+        tensors[f"{at}qkv_proj.weight"] = torch.cat(parts)
+    said = {"model_type": "mimo_v2", "architectures": ["MiMoV2ForCausalLM"]}
+    found = inspect_checkpoint(finish(folder, tensors, **said))
+    assert (found.family, found.num_modules) == ("mimo_v2", 3)
+    assert "stored as one matrix (qkv_proj), as in MiMo-V2.5 and Pro" in found.blocked
+    assert "does not know this architecture" in found.engines["transformers"]
 
 
 @pytest.mark.parametrize(

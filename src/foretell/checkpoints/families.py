@@ -37,9 +37,12 @@ class Family:
     ``architectures``: regular expression for config.json's; "" matches none: the layout alone decides.
     ``count_keys``: settings that announce the number of modules. ``conventions``: what differs from HeadsConfig's
     defaults. ``centred``: norms store an offset from 1, or not; None = as the trunk's. ``renames``: names within the
-    layer that differ from those of the trunk's layers, (theirs, the trunk's). ``max_modules``: engines serve no more of
-    this family, 0 = any number. ``engines``: what each of ``ENGINES`` does with a checkpoint. ``blocked``: why Foretell
-    cannot run its heads, or "".
+    layer that differ from those of the trunk's layers, (theirs, the trunk's). ``layer_kind``: what the modules' layers
+    are in the family's own models where no config says it, "" = not known. ``pads_lists``: settings with a value for
+    each layer go on for the modules. ``joins_layers``: engines join the attention of one layer to the MLP of another.
+    ``max_modules``: engines serve no more of this family, 0 = any number. ``engines``: what each of ``ENGINES`` does
+    with a checkpoint. ``blocked``: why Foretell cannot run its heads, or ""; ``blocked_by``: the same of those with a
+    tensor so named, (part of the name, why).
     """
 
     name: str
@@ -50,9 +53,20 @@ class Family:
     conventions: Mapping[str, Any] = field(default_factory=dict)
     centred: bool | None = None
     renames: tuple[tuple[str, str], ...] = ()
+    layer_kind: str = ""
+    pads_lists: bool = False
+    joins_layers: bool = False
     max_modules: int = 0
     engines: tuple[str, str, str, str] = ("", "", "", "")
     blocked: str = ""
+    blocked_by: tuple[str, str] | None = None
+
+    def why_blocked(self, names: Iterable[str]) -> str:
+        """Why Foretell cannot run heads with tensors of these names, or ""."""
+        if self.blocked_by is None or self.blocked:
+            return self.blocked
+        part, why = self.blocked_by
+        return why if any(part in name for name in names) else ""
 
     def prefix(self, part: str, index: int, num_layers: int) -> str:
         """Stored name of ``part`` of module ``index``, on a trunk of ``num_layers`` layers."""
@@ -177,6 +191,8 @@ FAMILIES = (
         parts=_within(_BEHIND, norm="transformer.shared_head.norm", output="transformer.shared_head.output"),
         conventions={"hidden_source": "pre", "feedback": "raw", "own_output": True, "output_per_module": True},
         centred=True,
+        pads_lists=True,
+        joins_layers=True,
         engines=(
             "3.7 (with images): runs the trunk; use_mtp stops, as it misses the heads' final norms",
             _RUNS,
@@ -206,11 +222,18 @@ FAMILIES = (
         count_keys=(),
         conventions={"hidden_source": "pre", "feedback": "raw"},
         renames=(("pre_mlp_layernorm", "post_attention_layernorm"),),
+        layer_kind="sliding_attention",
+        joins_layers=True,
         engines=(
             _DROPS,
             "decodes with the first module, on the state after the trunk's final norm, and feeds back its normed state",
             "decodes with all modules, each on the trunk's state before its final norm",
             _RUNS,
+        ),
+        blocked_by=(
+            ".self_attn.qkv_proj.",
+            "queries, keys and values are stored as one matrix (qkv_proj), as in MiMo-V2.5 and Pro, for which "
+            "transformers has no class; MiMo-V2-Flash stores them one by one",
         ),
     ),
     Family(
@@ -219,6 +242,7 @@ FAMILIES = (
         architectures=r"Mellum\w*",
         parts=_FLAT,
         count_keys=("num_nextn_predict_layers", "num_mtp_layers"),
+        layer_kind="sliding_attention",  # the default of transformers' MellumConfig
         max_modules=1,
         engines=(
             _RUNS,

@@ -25,6 +25,7 @@ from foretell.checkpoints.source import Source, find_source
 from foretell.errors import CheckpointError, UnsupportedModel, UsageError
 from foretell.models import step3p5 as step3p5  # transformers is told of its class
 from foretell.models.mtp_model import MTPModel
+from foretell.models.support import num_decoder_layers
 from foretell.models.trunk import Trunk
 
 NO_HEADS = "none"
@@ -193,8 +194,7 @@ def _check_report(source: Source, model: Any, report: dict[str, Any]) -> None:
         raise CheckpointError(f"{source.where}: the weights do not fill {type(model).__name__}; {lists}")
     unused = sorted(report["unexpected_keys"])
     if claimed_heads(model.config.to_dict()).num_layers:  # ``load`` says so in its own words
-        num_layers = getattr(model.config.get_text_config(), "num_hidden_layers", None)
-        unused = sorted(set(unused) - set(native_tensors(unused, num_layers)))
+        unused = sorted(set(unused) - set(native_tensors(unused, num_decoder_layers(model.config.get_text_config()))))
     if unused:
         shown = ", ".join(unused[:8]) + (", ..." if len(unused) > 8 else "")
         warnings.warn(

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from foretell.checkpoints.families import Family, detect_family
-from foretell.checkpoints.files import TensorHeader, one_line, read_headers
+from foretell.checkpoints.files import TensorHeader, one_line, read_headers, read_json
 from foretell.checkpoints.native import NativeClaim
 from foretell.checkpoints.stored import StoredModel, float_types
 from foretell.errors import CheckpointError
@@ -67,10 +67,11 @@ class LooseHeads(StoredModel):
 def open_heads(path: Path, architecture: str, trunk_layers: int) -> LooseHeads:
     """Heads in ``path``: a folder or *.safetensors file, or one that torch saved (medusa_lm_head.pt, *.pth).
 
-    ``architecture``: the trunk's class, which decides between families of one layout. No code in a file is run. Raises
-    CheckpointError for what is damaged or no heads' file.
+    ``architecture``: the trunk's class, which decides between families of one layout; of a config.json beside the heads
+    the kinds of layers alone are read. No code in a file is run. Raises CheckpointError for what is damaged or no
+    heads' file.
     """
-    config = {"architectures": [architecture]}
+    config = {"architectures": [architecture]} | _kinds_beside(path if path.is_dir() else path.parent)
     if path.is_dir():
         files = sorted(path.glob("*.safetensors"))
         saved = [file for pattern in ("*.pt", "*.pth") for file in sorted(path.glob(pattern))]
@@ -84,6 +85,16 @@ def open_heads(path: Path, architecture: str, trunk_layers: int) -> LooseHeads:
     if path.suffix == ".safetensors":
         return _of_safetensors(path.parent, config, [path], trunk_layers)
     return _of_torch(path, config, trunk_layers)
+
+
+def _kinds_beside(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        return {}
+    config = read_json(path)
+    nested = config.get("text_config")
+    config = config | nested if isinstance(nested, dict) else config
+    return {key: config[key] for key in ("layer_types", "mtp_layer_types") if key in config}
 
 
 def why_foreign(names: Iterable[str]) -> str:

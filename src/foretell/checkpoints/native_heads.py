@@ -14,6 +14,7 @@ from foretell.checkpoints.files import CheckpointWarning, refuse_not_finite
 from foretell.checkpoints.head_modules import copies_of
 from foretell.checkpoints.head_tensors import fill_heads, wanted_tensors
 from foretell.checkpoints.hub import cached_folder
+from foretell.checkpoints.layer_settings import different
 from foretell.checkpoints.like_layers import block_like, then_like
 from foretell.checkpoints.native import DEPTHS_KEY, LOST, claimed_heads
 from foretell.checkpoints.stored import StoredModel
@@ -22,6 +23,7 @@ from foretell.errors import CheckpointError
 from foretell.models.build import build_heads, in_type
 from foretell.models.heads import Heads
 from foretell.models.shards import whole
+from foretell.models.support import block_index
 from foretell.models.trunk import Trunk
 
 _MOST = 64
@@ -66,8 +68,8 @@ def why_not_native(trunk: Trunk) -> str | None:
         return announced + LOST
     if stored.family is None:
         return f"{announced}its MTP tensors have no layout that is known ({', '.join(stored.head_names[:3])}, ...)"
-    if stored.family.blocked:
-        return f"{announced}its {stored.family.name} heads cannot be run: {stored.family.blocked}"
+    if why := stored.family.why_blocked(stored.head_names):
+        return f"{announced}its {stored.family.name} heads cannot be run: {why}"
     return None
 
 
@@ -115,6 +117,15 @@ def heads_config(trunk: Trunk, stored: StoredModel) -> HeadsConfig:
     depths = trained if num_modules == 1 and isinstance(trained, int) and 0 < trained <= _MOST else num_modules
     config = HeadsConfig(unrolled=num_modules == 1, num_modules=num_modules, num_depths=depths, **family.conventions)
     block_layer, mlp_layer = block_like(trunk, stored, family)
+    index = block_index(trunk.config, block_layer, trunk.name)
+    layers = (index, index if mlp_layer == -1 else mlp_layer)
+    if others := different(stored.text_config, stored.num_layers, num_modules, layers):
+        warnings.warn(
+            f"{trunk.name}: its native MTP layers have settings of their own, which are not followed: "
+            f"{'; '.join(others)}; text stays exact, and drafts may be right less often",
+            CheckpointWarning,
+            stacklevel=4,
+        )
     then_layer = then_like(trunk, stored, family) if "then" in family.parts else -1
     return replace(config, block_layer=block_layer, mlp_layer=mlp_layer, then_layer=then_layer)
 

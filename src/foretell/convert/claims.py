@@ -6,6 +6,7 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from foretell.checkpoints.layer_settings import LAYER_SETTINGS
 from foretell.checkpoints.native import CLAIMS, DEPTHS_KEY
 from foretell.checkpoints.quantisation import quantisation_of
 
@@ -18,9 +19,6 @@ LISTS = ("mtp_layer_types", "mtp_mlp_layer_types")
 _OTHERS = ("mtp_hybrid_override_pattern", "mtp_layers_block_type", "num_mtp_modules", "mtp_num_layers", DEPTHS_KEY)
 """Settings of single families, which say no more without heads."""
 
-_PER_LAYER = ("layer_types", "mlp_layer_types", "partial_rotary_factors", "rope_theta", "swiglu_limits")
-"""Settings that some families pad with entries for their heads, behind those of the trunk's layers."""
-
 
 def without_heads(config: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
     """``config`` that announces no heads, at the top and within ``text_config``."""
@@ -31,7 +29,7 @@ def without_heads(config: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
                 part[key] = 0
         for key in (*LISTS, *_OTHERS):
             part.pop(key, None)
-        for key in _PER_LAYER:
+        for key in LAYER_SETTINGS:
             if isinstance(part.get(key), list) and len(part[key]) > num_layers:
                 part[key] = part[key][:num_layers]
     return _plain_class(changed)
@@ -45,7 +43,7 @@ def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dic
     pairs = [(original, changed), (nested, inner)] if isinstance(nested, Mapping) else [(original, inner)]
     for source, target in pairs:
         target |= {key: source[key] for key in (*CLAIMS, *LISTS, *_OTHERS) if key in source}
-        for key in _PER_LAYER:
+        for key in LAYER_SETTINGS:
             theirs, ours = source.get(key), target.get(key)
             if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) > len(ours):
                 target[key] = ours + theirs[len(ours) :]

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
 from foretell.checkpoints.adapter_config import AdapterInfo
 from foretell.checkpoints.families import Family
+from foretell.checkpoints.layer_settings import Layers
 from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError
+from foretell.models.block_layer import block_layer_of
 
 
 def concat_of(family: Family) -> str:
@@ -19,10 +27,14 @@ def check_conventions(info: AdapterInfo, family: Family, num_modules: int, folds
     ``folds``: the trunk's final norm will have gain 1, which makes the state before it do for the one after it.
     """
     heads, wanted = info.heads, HeadsConfig(**{"num_depths": 1} | dict(family.conventions))
-    if heads.kind != "sequential" or heads.own_output:
-        what = "output matrices of their own" if heads.kind == "sequential" else f"kind {heads.kind}"
+    if heads.kind != "sequential":
+        raise CheckpointError(f"{info.folder}: heads of kind {heads.kind}; {family.name} holds sequential heads")
+    if heads.own_output:
+        more = ", of which every module gets a copy" if wanted.own_output else ""
         raise CheckpointError(
-            f"{info.folder}: heads of {what}; {family.name} holds sequential heads that share the trunk's output head"
+            f"{info.folder}: heads with output matrices of their own; export to {family.name} takes heads that share "
+            f"the trunk's output head{more}; train heads with own_output = false, or serve the checkpoint that they "
+            "came with"
         )
     if ("norm" in family.parts) != (heads.final_norm != "none"):
         has = {"none": "no final norm"}.get(heads.final_norm, "a final norm")
@@ -57,6 +69,24 @@ def check_conventions(info: AdapterInfo, family: Family, num_modules: int, folds
             f'{wanted.feedback} one; train heads with feedback = "{wanted.feedback}"'
         )
     return _notes(info, num_modules, wanted)
+
+
+def check_layers(info: AdapterInfo, family: Family, config: Mapping[str, Any], decoder: Any, layers: Layers) -> None:
+    """Raise CheckpointError where a module joins an MLP to a layer of another sort, and the layout cannot say so.
+
+    ``config``: settings of the trunk's language model; ``decoder``: the trunk's, without values.
+    """
+    index, mlp = layers
+    joined, plain = (_shapes(block_layer_of(decoder, index, other)) for other in (mlp, index))
+    if joined != plain and not (family.joins_layers or config.get("mlp_layer_types")):
+        raise CheckpointError(
+            f"{info.folder}: these heads have the MLP of layer {mlp} in a block built as layer {index} (mlp_layer), "
+            f"whose own is another, and the {family.name} layout cannot say so; train heads without mlp_layer"
+        )
+
+
+def _shapes(layer: nn.Module) -> dict[str, torch.Size]:
+    return {name: tensor.shape for name, tensor in layer.state_dict().items()}
 
 
 def _notes(info: AdapterInfo, num_modules: int, wanted: HeadsConfig) -> list[str]:

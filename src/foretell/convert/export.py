@@ -15,7 +15,7 @@ from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.native import DEPTHS_KEY
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import with_plain_heads
-from foretell.convert.conventions import check_conventions
+from foretell.convert.conventions import check_conventions, check_layers
 from foretell.convert.folder import check_target, model_folder, write_converted
 from foretell.convert.head_layout import HeadTensors
 from foretell.convert.norm_fold import fold_trunk, norm_fold
@@ -66,6 +66,7 @@ def export(
     report = Conversion(f"export --to {to}", str(source.folder), str(folder))
     report.notes += check_conventions(info, family, num_modules, fold_norm)
     layers = block_layers(model, info.heads)
+    check_layers(info, family, source.text_config, model.get_decoder(), layers)
     config = goal.config(source, num_modules, layers)
     norm_name = source.find(final_norm(model)[0])
     if info.heads.unrolled:

@@ -25,6 +25,7 @@ _SIZES = [
     "hidden_size",
     "vocab_size",
     "num_hidden_layers",
+    "num_layers",
     "num_attention_heads",
     "intermediate_size",
     "num_key_value_heads",

@@ -10,14 +10,13 @@ import torch
 from transformers import AutoConfig
 
 from foretell.checkpoints.families import Family, family_of_architecture
+from foretell.checkpoints.layer_settings import Layers, padded
 from foretell.checkpoints.quantisation import quantisation_of
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import CLASS_PREFIX, MODELING_FILE, is_remote
 from foretell.errors import CheckpointError, UnsupportedModel
 
 Config = dict[str, Any]
-Layers = tuple[int, int]
-"""The trunk's layer that a module is built as, and the one whose MLP it has; the same but for ``mlp_layer``."""
 
 _DEFAULTS = ("num_key_value_heads", "rms_norm_eps", "hidden_act", "max_position_embeddings", "tie_word_embeddings")
 
@@ -112,8 +111,11 @@ def _qwen3_5(source: StoredModel, num_modules: int, layers: Layers) -> Config:
 def _native(source: StoredModel, num_modules: int, layers: Layers) -> Config:
     """The trunk's own config, which announces the heads as its family does."""
     family = own_family(source)
-    claims = dict.fromkeys(family.count_keys[:1], num_modules)
-    return _with(source.config, claims | _layer_types(source, num_modules, layers))
+    claims: Config = dict.fromkeys(family.count_keys[:1], num_modules)
+    claims |= _layer_types(source, num_modules, layers)
+    if family.pads_lists:
+        claims |= padded(source.text_config, source.num_layers, num_modules, layers)
+    return _with(source.config, claims)
 
 
 def own_family(source: StoredModel) -> Family:

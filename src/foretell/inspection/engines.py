@@ -32,6 +32,7 @@ _BY_ARCHITECTURE = (
     (r"BailingMoeV2ForCausalLM", "vLLM", ALONE),
     (r"Step3p7\w*", "transformers", f"{ALONE}; use_mtp stops, as it misses the heads' final norms"),
     (r"Step3p5\w*", "transformers", "does not know this architecture, but by code in the folder"),
+    (r"MiMoV2(?!Flash)\w*", "transformers", "does not know this architecture, but by code in the folder"),
     (r"ExaoneMo[eE]\w*", "SGLang", RUNS),
     (r"Exaone4_5\w*", "SGLang", ALONE),
 )

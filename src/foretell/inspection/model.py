@@ -41,6 +41,7 @@ from foretell.inspection.open_folder import open_folder
 from foretell.inspection.tallies import stored_numbers
 
 _FIRST_HEAD = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.(?:eh_proj|enorm|hnorm)\.")
+_MEDUSA = re.compile(r"medusa_head\.\d+\.\d+\.(?:linear\.)?(?:weight|bias)")
 _ANY_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.\d+\.")
 
 
@@ -98,7 +99,7 @@ def inspect_stored(stored: StoredModel) -> Inspection:
         num_files=len(stored.files),
         architecture=", ".join(facts.architectures) or facts.model_type,
         family=shown_family.name if shown_family else "",
-        blocked=family.blocked if family else "",
+        blocked=family.why_blocked(names) if family else "",
         models=drafter.name if drafter else shown_family.models if shown_family else "",
         num_layers=num_layers or None,
         hidden_size=_size(config, "hidden_size", "n_embd", "d_model"),
@@ -135,6 +136,7 @@ def _num_layers(stored: StoredModel) -> int:
 
 def _heads(stored: StoredModel, num_layers: int) -> tuple[list[str], Family | None]:
     names = native_tensors(stored.headers, num_layers or None)
+    names = names or sorted(name for name in stored.headers if _MEDUSA.fullmatch(name))
     family = detect_family(_listed(stored.config), names, num_layers)
     if not names and embedding_of(stored.headers) is None:  # Medusa's names begin with a number
         family = detect_family({}, stored.headers, num_layers)

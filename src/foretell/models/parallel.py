@@ -91,7 +91,7 @@ class ParallelHeads(Heads):
     def layer_kinds(self) -> list[str]:
         """See Heads."""
         first = self.modules_by_depth[0]
-        return first.runner.kinds if isinstance(first, LayerModule) else []
+        return first.runner.kinds[:1] if isinstance(first, LayerModule) else []
 
     @property
     def layer_window(self) -> int | None:

@@ -65,19 +65,12 @@ def layer_caches(config: Any, name: str) -> list[LayerCache]:
 
 
 def kinds_of(config: Any) -> list[str]:
-    """The kind of every layer, first to last."""
+    """The kind of every layer that keeps something, first to last: of LongCat-Flash's, two each."""
     kinds = getattr(config, "layer_types", None) or getattr(config, "layers_block_type", None)
     if kinds:
         return [str(kind) for kind in kinds]
     has_window = getattr(config, "sliding_window", None) and getattr(config, "use_sliding_window", True)
     return ["sliding_attention" if has_window else "full_attention"] * int(config.num_hidden_layers)
-
-
-def block_layer(config: Any) -> int:
-    """The layer that heads' blocks are built as: the last one with full attention, or the last."""
-    kinds = kinds_of(config)
-    full = [index for index, kind in enumerate(kinds) if kind == "full_attention"]
-    return full[-1] if full else len(kinds) - 1
 
 
 def head_cache(caches: list[LayerCache]) -> LayerCache:

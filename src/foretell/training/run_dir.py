@@ -6,7 +6,8 @@ import json
 import math
 import os
 import shutil
-from dataclasses import asdict
+from collections.abc import Mapping, Set
+from dataclasses import MISSING, asdict, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,19 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from foretell.checkpoints.adapter_config import TENSOR_FILE
 from foretell.checkpoints.files import read_json
+from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError, UsageError
-from foretell.training.recipe import Recipe
+from foretell.training.recipe import DataConfig, ModelConfig, ObjectiveConfig, Recipe, TokenizerConfig, TrainConfig
 
 _NEEDED = ("optimizer.pt", "scheduler.pt", "trainer_state.json")
+_SECTIONS = {
+    "model": ModelConfig,
+    "tokenizer": TokenizerConfig,
+    "heads": HeadsConfig,
+    "data": DataConfig,
+    "objective": ObjectiveConfig,
+    "train": TrainConfig,
+}
 _MAY_CHANGE = {
     "train": ("save_steps", "keep_checkpoints", "log_steps", "checkpointing", "compile", "sharding"),
     "data": ("files", "texts", "held_out_files"),
@@ -60,7 +70,7 @@ def find_checkpoint(recipe: Recipe, resume: bool, overwrite: bool) -> Path | Non
 def describe(recipe: Recipe, trunk: str, rows: str) -> dict[str, Any]:
     """What makes a run the same run, by key: what is trained, how, on which trunk and which rows (fingerprints)."""
     found: dict[str, Any] = {"trunk": trunk, "init_from": recipe.init_from}
-    for section in ("model", "tokenizer", "heads", "data", "objective", "train"):
+    for section in _SECTIONS:
         settings = getattr(recipe, section)
         for name, value in ({} if settings is None else asdict(settings)).items():
             if name not in _MAY_CHANGE.get(section, ()):
@@ -82,7 +92,8 @@ def begin(run_dir: Path, run: dict[str, Any]) -> None:
 def go_on(run_dir: Path, run: dict[str, Any], num_steps: int) -> None:
     """Check that ``run`` is the one begun here, and drop metrics of steps after ``num_steps``: they come again.
 
-    Raises UsageError naming every key that differs, CheckpointError where recipe.json is missing.
+    A setting that is newer than the run had its default. Raises UsageError naming every key that differs,
+    CheckpointError where recipe.json is missing.
     """
     path = run_dir / "recipe.json"
     if not path.is_file():
@@ -90,6 +101,7 @@ def go_on(run_dir: Path, run: dict[str, Any], num_steps: int) -> None:
             f"{path}: missing, so nobody knows what these checkpoints were made with; give --overwrite to begin anew"
         )
     begun = read_json(path)
+    begun = _newer_defaults(begun, run.keys() - begun.keys()) | begun
     differ = [
         f"{name} {run.get(name)!r} (was {begun.get(name)!r})"
         for name in sorted(begun.keys() | run.keys())
@@ -104,6 +116,21 @@ def go_on(run_dir: Path, run: dict[str, Any], num_steps: int) -> None:
     if metrics.exists():
         lines = metrics.read_text(encoding="utf-8").splitlines(keepends=True)
         _replace(metrics, "".join(line for line in lines if _step_of(line) <= num_steps))
+
+
+def _newer_defaults(begun: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
+    """Defaults of those of ``names`` that are settings of a section which ``begun`` has."""
+    found = {}
+    for section, kind in _SECTIONS.items():
+        if not any(name.startswith(f"[{section}] ") for name in begun):
+            continue
+        for one in fields(kind):
+            name = f"[{section}] {one.name}"
+            if name in names and one.default_factory is not MISSING:
+                found[name] = one.default_factory()
+            elif name in names and one.default is not MISSING:
+                found[name] = one.default
+    return json.loads(json.dumps(found))
 
 
 def _step_of(line: str) -> float:
