@@ -15,6 +15,7 @@ import json
 import statistics
 import sys
 import time
+import urllib.request
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -122,6 +123,15 @@ def row(run: dict[str, Any], same: str) -> str:
     )
 
 
+def own_dtype(url: str) -> str:
+    """The dtype of a Foretell server's weights."""
+    try:
+        with urllib.request.urlopen(f"{url}/v1/status", timeout=30) as answer:
+            return str(json.load(answer)["dtype"])
+    except OSError:
+        sys.exit(f"{url} does not tell its dtype, so it is no Foretell server; give --dtype")
+
+
 async def main() -> None:
     """All numbers of clients, modes in turns."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -132,9 +142,11 @@ async def main() -> None:
     parser.add_argument("--max-tokens", type=int, default=48)
     parser.add_argument("--repeats", type=int, default=2)
     parser.add_argument("--prompts", type=Path, default=Path("prompts"))
+    parser.add_argument("--dtype", help="of the server's weights; Foretell's own tells it")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     model = (await openai.AsyncOpenAI(base_url=f"{args.url}/v1", api_key="none").models.list()).data[0].id
+    dtype = getattr(torch, args.dtype or (await asyncio.to_thread(own_dtype, args.url)))
     chats = prompts(args.prompts)
     modes = args.modes.split(",")
     print("clients  mode     requests/s  tokens/s  ttft s  p95  ms/token  p95  errors  texts", flush=True)
@@ -153,7 +165,7 @@ async def main() -> None:
                 runs.append(run | {"num_equal_texts": num_same, "repeat": repeat})
     if args.json:
         report = {
-            "environment": environment(torch.bfloat16, " ".join(sys.argv)),
+            "environment": environment(dtype, " ".join(sys.argv)),
             "url": args.url,
             "model": model,
             "max_tokens": args.max_tokens,

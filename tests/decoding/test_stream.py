@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import time
+import weakref
 from collections.abc import Coroutine
 from typing import Any
 
 import pytest
 
 from foretell.config import SamplingParams
+from foretell.decoding import worker
 from foretell.decoding.engine import Engine
 from foretell.decoding.worker import Chunk
 from foretell.errors import ContextLengthError, UsageError
@@ -144,6 +148,24 @@ def test_leaving_early_aborts() -> None:
         assert_joined(chunks)
         assert len(chunks[-1].completion.token_ids) == 60
     assert_all_is_given_back(engine)
+
+
+def test_an_engine_that_nobody_holds_is_freed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its thread ends when it has nothing to do, and begins anew with the next request."""
+    monkeypatch.setattr(worker, "_IDLE_S", 0.05)
+    trunk = script_trunk(">abc>")
+    engine = Engine(MTPModel(trunk, None))
+    found = weakref.ref(engine._core)
+
+    for _ in range(2):
+        [chunk] = run(collect(engine, ">", max_tokens=1))
+        assert chunk.token_ids == encode("a")
+        end = time.monotonic() + 10
+        while engine._worker._thread is not None and time.monotonic() < end:
+            time.sleep(0.01)
+    del engine
+    gc.collect()
+    assert found() is None
 
 
 def test_a_cancelled_listener_aborts() -> None:

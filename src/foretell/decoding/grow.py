@@ -15,13 +15,10 @@ import torch
 
 from foretell.decoding.sampling import draw, filtered_probs
 from foretell.decoding.sequence import Sequence
-from foretell.decoding.shape import Shape
+from foretell.decoding.shape import MAX_BRANCHES, Shape
 from foretell.models.greedy import argmax
 from foretell.models.heads import Heads
 from foretell.types import Draft
-
-_MAX_BRANCHES = 4
-"""Children that a greedy node may have, and nodes of a level that get children: more are seldom right."""
 
 
 class TreeGrower:
@@ -88,7 +85,7 @@ class TreeGrower:
             return logits_FV
 
     def _grow_greedy(self, logits_FV: torch.Tensor, heads: Heads | None) -> None:
-        num_branches = 1 if self.is_chain else min(_MAX_BRANCHES, self.shape.num_nodes, logits_FV.shape[-1])
+        num_branches = 1 if self.is_chain else min(MAX_BRANCHES, self.shape.num_nodes, logits_FV.shape[-1])
         best, ids = logits_FV.float().log_softmax(-1).topk(num_branches, dim=-1)
         token_ids = (ids if heads is None else heads.to_token_ids(ids)).tolist()
         level = []
@@ -99,9 +96,8 @@ class TreeGrower:
                     continue
                 level.append(self.draft.add(token_id, parent))
                 self._log_mass.append(above + log_p)
-        widest = 1 if self.is_chain else max(2, min(_MAX_BRANCHES, self.shape.num_nodes // self.shape.depth))
         # Candidates below the budget's worst so far cannot be kept, nor can their children.
-        likeliest = sorted(level, key=lambda n: -self._log_mass[n])[:widest]
+        likeliest = sorted(level, key=lambda n: -self._log_mass[n])[: self.shape.widest]
         self.frontier = sorted(likeliest)
 
     def _grow_sampled(self, probs_FV: torch.Tensor) -> None:

@@ -6,9 +6,10 @@ import asyncio
 import atexit
 import contextlib
 import threading
+import weakref
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass, field
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 
 from foretell.decoding.core import EngineCore
 from foretell.decoding.sequence import Sequence
@@ -17,6 +18,8 @@ from foretell.types import Completion, FinishReason, Origin, TokenLogprob
 
 _LAST_STEP_S = 30.0
 """How long the end of the program waits for the step that runs."""
+_IDLE_S = 10.0
+"""A thread with nothing to do ends, so that an engine that nobody holds any more gives its memory back."""
 
 
 @dataclass
@@ -50,6 +53,7 @@ class Worker:
         self._thread: threading.Thread | None = None
         self._starting = threading.Lock()
         self._is_stopping = False
+        _workers.add(self)
         self._listeners: dict[Sequence, _Listener] = {}
 
     async def stream(self, row: Sequence) -> AsyncIterator[Chunk]:
@@ -74,14 +78,13 @@ class Worker:
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="foretell-engine", daemon=True)
                 self._thread.start()
-                atexit.register(self._stop)
 
-    def _stop(self) -> None:
+    def stop(self) -> None:
         """The program ends. A thread that computes while the interpreter goes down takes the whole process with it."""
         self._is_stopping = True
         self._inbox.put(lambda: None)
-        if self._thread is not None:
-            self._thread.join(_LAST_STEP_S)
+        if (thread := self._thread) is not None:
+            thread.join(_LAST_STEP_S)
 
     def _add(self, row: Sequence, listener: _Listener) -> None:
         try:
@@ -99,7 +102,14 @@ class Worker:
     def _run(self) -> None:
         while not self._is_stopping:
             # Rows of ``generate`` may be in the core too; whoever has the lock takes them on.
-            commands = [self._inbox.get()] if self._core.is_idle else []
+            try:
+                commands = [self._inbox.get(timeout=_IDLE_S)] if self._core.is_idle else []
+            except Empty:
+                with self._starting:
+                    if self._inbox.empty():
+                        self._thread = None
+                        return
+                continue
             try:
                 with self._lock:
                     while commands or not self._inbox.empty():
@@ -117,6 +127,15 @@ class Worker:
                 row.on_step = None
                 self._core.abort(row)
                 listener.put(error)
+
+
+_workers: weakref.WeakSet[Worker] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop_all() -> None:
+    for worker in _workers:
+        worker.stop()
 
 
 class _Listener:

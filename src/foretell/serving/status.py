@@ -34,6 +34,7 @@ def status_of(service: Service) -> dict[str, Any]:
         "why_plain": why_plain(service),
         "max_batch": engine.max_batch,
         "max_waiting": settings.max_waiting,
+        "dtype": str(model.trunk.dtype).removeprefix("torch."),
         "window": engine.max_length,
         "num_running": engine.num_running,
         "num_waiting": engine.num_waiting,
