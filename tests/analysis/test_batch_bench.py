@@ -200,6 +200,14 @@ def test_what_cannot_run_is_left_out_with_a_note(
     assert {r.system for r in report.runs} == {"foretell", "transformers"} and len(calls) == fails_at + 1
 
 
+@pytest.mark.parametrize(("num_prompts", "joins"), [(2, False), (3, True)])
+def test_groups_that_nobody_joins_are_noted(model: MTPModel, num_prompts: int, joins: bool) -> None:
+    prompts = [BenchPrompt(domain, encode("a")) for domain in ("x", "y") for _ in range(num_prompts)]
+    notes = run_batch_bench(model, prompts, 2, [0], 2).notes
+    said = ["at batch 2 no group has more prompts than there are places, so no request joined while others decoded"]
+    assert [note.partition(";")[0] for note in notes] == ([] if joins else said)
+
+
 def test_generate_batch_says_why_it_cannot_run(model: MTPModel, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise MemoryError("too little of it")

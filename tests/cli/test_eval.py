@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import shutil
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from foretell.analysis import load_watch
 from foretell.analysis.load import LoadSnapshot
+from foretell.cli import eval_runs
 
 TASK = """
 task: letters
@@ -69,6 +72,58 @@ def test_tokens_per_s_of_a_busy_machine(
     assert ("warning: other processes took 7.00" in ran.err) == is_busy == bool(load["note"])
     ran = run("eval", folders / "cycle", "--text", text, "--json", out)  # scores alone: nothing is timed
     assert "other processes" not in ran.err and "load" in json.loads(out.read_text())["environment"]
+
+
+@pytest.fixture
+def busy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Others take seven cores during the tasks."""
+    others, decode = [0.0], eval_runs.run_tasks
+
+    def late(*args: Any) -> dict[str, Any]:
+        others[0] = 7.0
+        time.sleep(0.1)  # a few looks
+        try:
+            return decode(*args)
+        finally:
+            others[0] = 0.0
+
+    monkeypatch.setattr(load_watch, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(LoadSnapshot, "cores_of_others", lambda self, end: others[0])
+    monkeypatch.setattr(eval_runs, "run_tasks", late)
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_busy_machine_ends_the_run(run: Any, folders: Path, task: Path, text: Path, tmp_path: Path) -> None:
+    """What was finished before, the text's score, is kept and marked, beside a whole report and not over it."""
+    out, line = tmp_path / "out.json", ("eval", folders / "cycle", "--text", text, "--tasks", task)
+    for target in (out, tmp_path / "out.incomplete.json"):
+        ran = run(*line, "--json", out, "--on-busy", "abort")
+        assert ran.code == 1 and "stopped: tasks not measured to the end; text is finished" in ran.err
+        assert ran.err.splitlines()[-1].startswith("error: --on-busy abort: other processes take 7.00")
+        assert ran.err.count("other processes") == 1
+        found = json.loads(target.read_text())
+        assert found["incomplete"] is True and found["text"]["files"] and "tasks" not in found
+        del found["incomplete"]
+        out.write_text(json.dumps(found))
+    assert "incomplete" not in json.loads(out.read_text())
+
+
+@pytest.mark.usefixtures("busy")
+def test_a_busy_machine_is_told_of_at_once(run: Any, folders: Path, task: Path, text: Path) -> None:
+    ran = run("eval", folders / "cycle", "--tasks", task)
+    assert ran.code == 0 and ran.err.count("warning: other processes take 7.00") == 1
+    assert "--on-busy abort would end here" in ran.err
+    ran = run("eval", folders / "cycle", "--text", text, "--on-busy", "abort")
+    assert ran.code == 2 and "--on-busy: --text times nothing" in ran.err
+
+
+def test_a_run_that_only_its_end_shows_to_be_busy(
+    run: Any, folders: Path, task: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LoadSnapshot, "cores_of_others", lambda self, end: 7.0)
+    ran = run("eval", folders / "cycle", "--tasks", task, "--json", tmp_path / "out.json", "--on-busy", "abort")
+    assert ran.code == 1 and "error: --on-busy abort: other processes took 7.00" in ran.err.splitlines()[-1]
+    assert "incomplete" not in json.loads((tmp_path / "out.json").read_text())
 
 
 def test_limit_and_include_path(run: Any, folders: Path, task: Path, tmp_path: Path) -> None:

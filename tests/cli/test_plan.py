@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from foretell.analysis import load_watch
 from foretell.analysis.load import LoadSnapshot
 from foretell.planning.model import Linear as PlanLinear
 from foretell.planning.open_model import open_model
@@ -52,7 +53,8 @@ def test_depths_on_the_screen_and_in_the_file(run: Any, tiny: Path, tmp_path: Pa
     assert plan["best_depth"] == max(plan["depths"], key=lambda depth: depth["tokens_per_s"])["depth"]
     assert report["hardware"]["balance"] == pytest.approx(295.3, abs=0.1) and report["seconds_are"] == "bounds"
     assert report["acceptance"]["conditional"] == [0.8, 0.5] and report["model"]["parameters"] > 0
-    assert f"Best depth: {plan['best_depth']}" in ran.out
+    best = max(plan["depths"], key=lambda depth: depth["tokens_per_s"])
+    assert f"Best depth {best['depth']}, {best['speedup']:.2f}x plain decoding. " in ran.out
 
 
 def test_without_acceptance_there_is_no_speed_up(run: Any, tiny: Path) -> None:
@@ -195,6 +197,7 @@ def table_of_comparison(out: str) -> list[str]:
         (["{m}", "--measure", "--hardware", "h100"], "--measure"),
         (["{m}", "--measure", "--devices", "2"], "--devices"),
         (["{m}", "--measure", "--dtype", "int4"], "int4 do not run here"),
+        (["{m}", "--on-busy", "abort"], "--on-busy: nothing is timed without --measure"),
         (["{m}", "--heads", "no/such"], "no such folder"),
         (["{m}", "--heads", "adapters/smollm2-135m-instruct"], "was made for"),
         (["no-such-model"], "presets"),
@@ -219,11 +222,9 @@ def test_a_measured_machine_is_for_its_own_model(run: Any, tiny: Path, tmp_path:
         assert ran.code == 2 and problem in ran.err
 
 
-@pytest.mark.parametrize("is_busy", [False, True])
-def test_measured_here_and_taken_again(
-    run: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_busy: bool
-) -> None:
-    monkeypatch.setattr(LoadSnapshot, "cores_of_others", lambda self, end: 7.0 if is_busy else 0.0)
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A measurement of few and small kernels and steps."""
     from foretell.planning import kernels, measure, thin
 
     monkeypatch.setattr(kernels, "_LARGE", 256)
@@ -232,6 +233,14 @@ def test_measured_here_and_taken_again(
     monkeypatch.setattr(measure, "ROWS", (1, 2, 4))
     monkeypatch.setattr(measure, "BATCHES", (1, 2))
     monkeypatch.setattr(thin, "_STEPS", 2)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("is_busy", [False, True])
+def test_measured_here_and_taken_again(
+    run: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_busy: bool
+) -> None:
+    monkeypatch.setattr(LoadSnapshot, "cores_of_others", lambda self, end: 7.0 if is_busy else 0.0)
     machine, again = tmp_path / "machine.json", tmp_path / "again.json"
     line = ("plan", tiny, "--dtype", "float32", "--context", 8, "--depth", 2, "--acceptance", "0.7")
     ran = run(*line, "--measure", "--json", machine)
@@ -244,6 +253,33 @@ def test_measured_here_and_taken_again(
     where = first["machine"]["environment"]
     assert {"date", "torch", "foretell", "commit", "threads", "command"} <= where.keys()
     assert where["dtype"] == "float32" and where == second["machine"]["environment"]
-    assert ("its seconds are too long" in (where["load"]["note"] or "")) == is_busy
+    assert ("the machine's seconds are too long" in (where["load"]["note"] or "")) == is_busy
     assert where["load"]["cores_of_others"] == (7.0 if is_busy else 0.0)
     assert all(len(kernel["samples"]) == len(kernel["rows"]) for kernel in first["machine"]["kernels"])
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_busy_machine_is_told_of_while_it_is_measured(
+    run: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(load_watch, "LOOK_EVERY_S", 0.01)
+    monkeypatch.setattr(LoadSnapshot, "cores_of_others", lambda self, end: 7.0)
+    line = (
+        "plan",
+        tiny,
+        "--dtype",
+        "float32",
+        "--context",
+        8,
+        "--depth",
+        1,
+        "--measure",
+        "--json",
+        tmp_path / "m.json",
+    )
+    ran = run(*line, "--on-busy", "abort")
+    assert ran.code == 1 and not ran.out and not (tmp_path / "m.json").exists()
+    assert ran.err.splitlines()[-1].startswith("error: --on-busy abort: other processes take 7.00 of")
+    ran = run(*line)
+    assert ran.code == 0 and ran.err.count("warning: other processes take 7.00 of") == 1
+    assert "the machine's seconds are too long; measure it again when it is idle; --on-busy abort would" in ran.err

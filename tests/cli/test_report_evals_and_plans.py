@@ -122,6 +122,8 @@ def test_answers_that_parse(tmp_path: Path, values: Any) -> None:
     assert lead(page(tmp_path, heads))[0].endswith(
         "0 of 0 judged python answers parse; 2 more were cut off and not judged."
     )
+    heads["parse"]["num_context_full"] = 1
+    assert "2 more were cut off, 1 of them by a full context, and not judged." in lead(page(tmp_path, heads))[0]
     del heads["parse"]["num_context_full"]  # as in files from before it was counted
     heads["parse"] |= {"num_outputs": 4, "num_parsed": 3, "num_failed": 1, "num_cut_off": 0, "share": 0.75}
     made_page = page(tmp_path, heads)
@@ -134,7 +136,7 @@ def test_answers_that_parse(tmp_path: Path, values: Any) -> None:
     [
         ({}, "1 of 1 shared score differ: letters exact_match 0.5000 and 0.2500."),
         ({"model": "other"}, None),
-        ({"dtype": "float32"}, None),
+        ({"dtype": "float64"}, None),
         ({"command": "foretell eval cycle --chat"}, None),
         ({"n-shot": {"letters": 5}}, None),
         ({"n-samples": {"letters": {"original": 2, "effective": 1}}}, None),
@@ -173,7 +175,14 @@ def test_each_measurement_alone_is_known_and_warnings_reach_the_page(tmp_path: P
         made_page = page(tmp_path, alone)
         assert table(made_page, caption).rows
         said = [b.text for s in made_page.sections for b in s.blocks if getattr(b, "warns", False)]
+        assert not any("interrupted" in text for text in said)
         assert "f0: 3 bytes of text are few" in said and "f0: other processes took 0.70 of 2 cores." in said
+
+
+def test_a_part_of_an_evaluation_says_so(tmp_path: Path, values: Any) -> None:
+    made_page = page(tmp_path, values("heads") | {"incomplete": True})
+    said = [b.text for s in made_page.sections for b in s.blocks if getattr(b, "warns", False)]
+    assert "f0: interrupted: what was not measured to the end is missing." in said
 
 
 def test_a_plan_has_its_depths_and_what_it_stands_on(tmp_path: Path, values: Any) -> None:
@@ -223,7 +232,22 @@ def test_a_machine_that_was_measured_has_its_environment_on_the_page(tmp_path: P
 @pytest.mark.slow
 def test_a_plan_on_this_machine(folder: Path, tmp_path: Path) -> None:
     file = tmp_path / "f.json"
-    write(["plan", folder / "tiny", "--measure", "--context", 16, "--depth", 1, "--acceptance", "0.9"], file)
+    write(
+        [
+            "plan",
+            folder / "tiny",
+            "--measure",
+            "--dtype",
+            "float32",
+            "--context",
+            16,
+            "--depth",
+            1,
+            "--acceptance",
+            "0.9",
+        ],
+        file,
+    )
     found = read_results([file])
     assert found.problems == {}
     made_page = build(found, "T", "1")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import load_file, save_file
 
 from foretell.checkpoints.adapter import save_adapter
 from foretell.config import HeadsConfig
@@ -90,3 +93,46 @@ def test_linear_layers_of_an_adapter_are_its_own() -> None:
     own = preset("smollm2-135m").heads.linears
     with_heads = with_adapter(preset("smollm2-135m"), str(ROOT / "adapters/smollm2-135m-instruct-distinct")).heads
     assert sorted(own, key=str) == sorted(with_heads.linears, key=str) and with_heads.distinct
+
+
+META = ("attention.wq", "attention.wk", "attention.wv", "attention.wo", "feed_forward.w1", "feed_forward.w2")
+META += ("feed_forward.w3", "attention_norm", "ffn_norm")
+SHAPES = ((64, 64), (32, 64), (32, 64), (64, 64), (96, 64), (64, 96), (96, 64), (64,), (64,))
+BLOCK = {"linear.weight": (64, 64), "linear.bias": (64,)}
+
+
+@pytest.mark.parametrize(
+    ("config", "stored"),
+    [
+        (
+            HeadsConfig(kind="parallel", num_depths=3, hidden_source="below", final_norm="trunk"),
+            {f"extra_heads.{{k}}.{name}.weight": shape for name, shape in zip(META, SHAPES, strict=True)},
+        ),
+        (
+            HeadsConfig(kind="medusa", num_depths=3, num_res_blocks=2),
+            {f"medusa_head.{{k}}.{j}.{name}": shape for j in (0, 1) for name, shape in BLOCK.items()}
+            | {"medusa_head.{k}.2.weight": (260, 64)},
+        ),
+    ],
+)
+def test_native_heads_are_planned_as_an_adapter_of_their_kind(
+    config: HeadsConfig, stored: dict[str, tuple[int, ...]], tmp_path: Path
+) -> None:
+    """In Meta's and Medusa's layout, in the trunk's own file: the same sizes, costs and limits."""
+    trunk = fixtures.tiny_llama()
+    save_adapter(build_heads(Trunk(trunk), config), tmp_path / "a")
+    for name in ("plain", "native"):
+        trunk.save_pretrained(tmp_path / name)
+    file = tmp_path / "native" / "model.safetensors"
+    heads = {name.format(k=k): torch.zeros(shape) for k in range(3) for name, shape in stored.items()}
+    save_file(load_file(file) | heads, file, metadata={"format": "pt"})
+    adapted = with_adapter(open_model(str(tmp_path / "plain")), str(tmp_path / "a"))
+    native = open_model(str(tmp_path / "native"))
+    assert native.heads.origin == "3 native modules" and native.heads.config == config
+    assert native.parameters == adapted.parameters and native.linears == adapted.linears
+    assert native.with_heads(replace(native.heads, origin="")) == replace(
+        adapted, name="native", heads=replace(adapted.heads, origin="")
+    )
+    plans = [make_plan(Roofline(m, Machine(HARDWARE["cpu"]), 64), Roofline(m, Machine(HARDWARE["cpu"]), 64), 2, 3)
+             for m in (native, adapted)]  # fmt: skip
+    assert plans[0] == plans[1]

@@ -10,8 +10,9 @@ import pytest
 
 from foretell.errors import ForetellError
 from foretell.planning.against import against, largest_error, measured_costs
+from foretell.planning.averages import mean_of
 from foretell.planning.bench_costs import BenchCosts
-from foretell.planning.bench_file import mean_of, read_bench
+from foretell.planning.bench_file import read_bench
 from foretell.planning.group_texts import group_sizes
 from foretell.planning.groups import Drafts, Text, group_seconds
 from foretell.planning.shared_prompts import SharedPrompts
@@ -101,11 +102,22 @@ def test_a_batch_file_made_by_the_simulated_clock(tmp_path: Path) -> None:
     assert drafted_s < plain_s
 
 
-def test_repeats_come_from_the_command_line(tmp_path: Path) -> None:
+def test_lengths_of_texts_are_those_that_were_measured(tmp_path: Path) -> None:
+    """Stopped in the third of three repeats: 2 prompts came to 2 of them, whatever the command line says."""
+    own: Any = {"system": "foretell", "num_nodes": 0, "batch": 1, "domain": "d"}
+    samples = [{**own, "depth": 0, "num_tokens": [n]} for n in (12, 8, 12, 8)]
+    others = [{**own, "depth": 2, "num_tokens": [3]}, {**own, "depth": 0, "batch": 2, "num_tokens": [5]}]
+    values = bench(run(1, 0, 1.0), run(1, 0, 1.0, domain="e"), command="foretell bench m --repeats 3")
+    found = read_bench(write_json(tmp_path / "b.json", values | {"samples": samples + others})).runs
+    assert [run.text_tokens for run in found] == pytest.approx([10, 40 / 2 / 3])  # none of domain "e"
+
+
+def test_without_samples_repeats_come_from_the_command_line(tmp_path: Path) -> None:
     for command, tokens in (
         ("foretell bench m --repeats 2", 10),
         ("foretell bench m", 20 / 3),
         ("bench --repeats=4", 5),
+        ("bench --repeats " + "9" * 5000, 20 / 3),
     ):
         path = write_json(tmp_path / "b.json", bench(run(1, 0, 1.0), command=command))
         assert read_bench(path).runs[0].text_tokens == pytest.approx(tokens)
@@ -156,12 +168,26 @@ def _broken(change: str) -> Any:
             runs[0]["num_prompts"] = 0
         case "costs":
             values["step_costs"] = [1]
+        case "no time":
+            costs["pass"] = [cell | {"seconds": spread(0.0)} for cell in costs["pass"]]
+        case "hardly any time":
+            costs["pass"][0]["seconds"] = spread(5e-324)
+        case "endless":
+            costs["pass"][0]["seconds"] = spread(1e300)
+        case "many prompts":
+            runs[0]["num_prompts"] = 10**12
+        case "many tokens":
+            runs[0]["num_output_tokens"] = 10**400
+        case "lengths":
+            values["samples"] = [{"system": "foretell", "num_nodes": 0, "batch": 1, "depth": 0, "num_tokens": [2**40]}]
+        case "no lengths":
+            values["samples"] = [{"system": "foretell", "num_nodes": 0, "batch": 1, "depth": 0, "num_tokens": []}]
     return values
 
 
 CHANGES = (
     "no runs|comparison|no plain run|environment|rate|negative|nan|nodes|steps|seconds|depth|acceptance|length|prompts|"
-    "costs"
+    "costs|no time|hardly any time|endless|many prompts|many tokens|lengths|no lengths"
 )
 
 

@@ -86,8 +86,9 @@ def test_heads_read_a_prompt_one_step_later_and_drafts_end_with_the_text() -> No
     ]
     # Two tokens are left behind the first: one may be drafted.
     assert steps(1, [Text(50, 3)], Drafts([1.0] * 3, 3))[1:3] == [("pass", 1, 2.0), ("draft", 1, 1, 1.0)]
-    # A tree keeps its nodes where it is cut.
-    assert steps(1, [Text(50, 3)], Drafts([1.0] * 3, 6))[1] == ("pass", 1, 7.0)
+    # A tree that is cut keeps as many nodes as its levels hold: four at one level.
+    assert steps(1, [Text(50, 3)], Drafts([1.0] * 3, 6))[1] == ("pass", 1, 5.0)
+    assert steps(1, [Text(50, 4)], Drafts([1.0] * 3, 6))[1] == ("pass", 1, 7.0)
 
 
 def file(tmp_path: Path, batches: Any = None, samples: Any = None) -> BenchFile:
@@ -128,6 +129,9 @@ def test_lengths_come_from_the_file(tmp_path: Path) -> None:
         (BATCHES, [{**SAMPLES[1], "num_tokens": "x"}]),
         (BATCHES, [{**SAMPLES[1], "num_tokens": [1, 2.5, 3]}]),
         (BATCHES, [{**SAMPLES[1], "prompt": -1}]),
+        (BATCHES, [{**SAMPLES[1], "num_tokens": [1, 2, 2**21]}]),
+        (BATCHES, [{**SAMPLES[1], "num_tokens": [2**20] * 9}]),  # each for itself is allowed
+        ([{"batch": 2, "prompt_tokens": [[7, 8, 2**62]]}], SAMPLES),
         (BATCHES, "x"),
     ],
 )
@@ -135,6 +139,14 @@ def test_damaged_lengths_are_one_line(tmp_path: Path, batches: Any, samples: Any
     with pytest.raises(DataError) as caught:
         read_groups(file(tmp_path, batches, samples))
     assert "\n" not in str(caught.value) and "b.json" in str(caught.value)
+
+
+def test_evenly_long_texts_have_an_end_too(tmp_path: Path) -> None:
+    """A file without samples: as many texts as it says, as long as it says, and all of them would be walked through."""
+    for wrong in ({"num_prompts": 2**16, "num_output_tokens": 2**30}, {"num_prompts": 1, "num_output_tokens": 10**18}):
+        values = bench(run(2, 0, 9.0, mode="end-to-end", **wrong))
+        with pytest.raises(DataError, match="tokens of prompts and texts at batch 2, expected at most"):
+            read_groups(read_bench(write_json(tmp_path / "b.json", values)))
 
 
 def test_measured_costs_predict_the_reading_of_prompts(tmp_path: Path) -> None:
@@ -172,6 +184,50 @@ def test_the_engine_takes_the_same_steps(lengths: list[int], monkeypatch: pytest
     joins = [(rows, pieces, num) for _, rows, _, pieces, num in (step for step in simulated if step[0] == "join")]
     assert joins == [step for step in taken if step[1]]
     assert sum(rows for rows, _, _ in taken) == 3 * len(lengths)
+
+
+@pytest.mark.parametrize(("script", "num_nodes"), [("perfect", 3), ("wrong", 3), ("perfect", 5)])
+@pytest.mark.parametrize("texts", [[(5, 11), (9, 4), (3, 7), (7, 9)], [(40, 11), (6, 30), (20, 9), (11, 4), (3, 7)]])
+def test_the_engine_drafts_the_same_steps(
+    texts: list[tuple[int, int]], script: Any, num_nodes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Guesses that are all right, or all wrong, so that nothing is drawn: drafted tokens of every row that decodes, the
+    pieces that are read beside them, and how many first tokens that gives, step by step to the last one.
+    """
+    monkeypatch.setattr(groups, "MAX_STEP_TOKENS", 16)
+    trunk = fixtures.script_trunk([*range(40), 0], max_positions=128)
+    heads = fixtures.scripted_heads(trunk, script)
+    engine = Engine(MTPModel(trunk, heads), 2, max_step_tokens=16, reuse_prefixes=False)
+    taken: list[Any] = []
+    read: list[Any] = []
+
+    def on_step(works: Sequence[Work], times: StepTimes) -> None:
+        reading = [work for work in works if work.row not in read]
+        drafted = [len(work.draft) for work in works if work.row in read]
+        taken.append([drafted, [work.num_read for work in reading], sum(work.is_judged for work in reading)])
+        read.extend(work.row for work in reading if work.is_judged)
+
+    engine.watch(on_step)
+    params = [SamplingParams(max_tokens=most, temperature=0.0) for _, most in texts]  # some drafts end at one level
+    prompts = [[place % 40 for place in range(length)] for length, _ in texts]
+    engine.generate(prompts, params, depth=3, num_nodes=num_nodes if num_nodes > 3 else 0)
+    drafts = Drafts([float(script == "perfect")] * 3, num_nodes)
+    planned: list[Any] = []
+
+    class Joins(Tape):
+        def join_s(self, rows: int, nodes: float, pieces: Sequence[int], num_first: int) -> float:
+            planned[-1][1:] = [list(pieces), num_first]
+            return 0.0
+
+    def step_s(group: Any, depths: Sequence[int]) -> float:
+        planned.append([list(map(drafts.nodes, depths)), [], 0])
+        return 0.0
+
+    monkeypatch.setattr(groups, "_TRIALS", 1)
+    monkeypatch.setattr(groups._Group, "_step_s", step_s)
+    group_seconds(Joins(), Joins(), 2, [Text(*text) for text in texts], drafts)
+    assert planned == taken
+    assert any(any(drafted) and pieces for drafted, pieces, _ in taken)  # rows join those that draft
 
 
 def test_a_bench_says_how_long_its_prompts_are(tmp_path: Path) -> None:

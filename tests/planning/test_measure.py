@@ -119,3 +119,14 @@ def test_what_cannot_be_measured_is_said() -> None:
     for name in ("deepseek-v3", "qwen3.5-0.8b"):
         with pytest.raises(UnsupportedModel, match="experts or recurrent"):
             measure(preset(name), "float32", "cpu", 8, 1)
+
+
+@pytest.mark.parametrize(("most_layers", "kept"), [(4, 4), (2, 2), (0.5, 1)])
+def test_the_output_matrix_is_timed_once_however_few_layers_are_made(
+    most_layers: float, kept: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Four layers of two matrices, and one output matrix behind the last: of a large model only the first are made."""
+    layer_bytes = (2 * 8 * 8 + 16 * 8 / 4) * 4
+    monkeypatch.setattr(kernels_module, "MAX_BYTES", most_layers * layer_bytes)
+    made = kernels_module.Kernels([Linear(8, 8, 8), Linear(16, 8, 1)], 4, torch.float32)
+    assert [shape for shape, _ in made._order] == [*[(8, 8)] * 2 * kept, (16, 8)]

@@ -67,6 +67,13 @@ def test_a_draft_is_the_thin_one_with_wider_heads() -> None:
     assert MeasuredCosts(MACHINE, distinct).draft_s(1, 2, 2.0, 1.0) == pytest.approx(40 + 2 * first)
 
 
+def test_no_step_takes_less_than_nothing() -> None:
+    """A file in which the thin model's layers are slower than the real one's."""
+    slow = replace(MACHINE, kernels=MACHINE.kernels | {(6, 4): [(1.0, 1e6)]})
+    costs = MeasuredCosts(slow, REAL)
+    assert costs.pass_s(1, 1) == pytest.approx(100) and costs.draft_s(1, 1, 1.0, 1.0) == 0.0
+
+
 def test_a_step_that_reads_prompts_is_put_together_too() -> None:
     costs = MeasuredCosts(MACHINE, REAL)
     assert costs.knows_prompts
@@ -136,6 +143,8 @@ def test_another_model_is_refused() -> None:
         ("kernels", [{"num_out": 1, "num_in": 1, "rows": [1], "seconds": [1], "samples": [["x"]]}]),
         ("environment", 3),
         ("passes", []),
+        ("passes", [{"rows": 1, "nodes": [1], "seconds": [0]}]),
+        ("passes", [{"rows": 1, "nodes": [1], "seconds": [1e300]}]),
         ("drafts", [{"rows": 1, "depths": [], "seconds": []}]),
         ("reads", 3),
         ("reads", []),

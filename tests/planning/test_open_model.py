@@ -7,10 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from foretell.convert.import_heads import import_heads
+from foretell.convert.strip import strip
 from foretell.errors import CheckpointError, ForetellError
+from foretell.planning.adapter_heads import with_adapter
 from foretell.planning.open_model import open_model
 from foretell.planning.presets import PRESETS
 from tests import fixtures
+from tests.checkpoints.family_folders import LOADABLE, write_random
 from tests.docs.conftest import ROOT
 from tests.inspection.manifests import bf16, write
 from tests.planning.models import preset
@@ -105,6 +109,21 @@ def test_heads_in_a_folder_are_the_ones_that_are_planned(tmp_path: Path) -> None
     assert native.parameters == trunk.parameters and native.stack == trunk.stack
     assert native.heads.parameters == trunk.heads.parameters and native.heads.stack == trunk.heads.stack
     assert native.heads.origin == "1 native module"
+
+
+def test_layers_with_two_attentions(tmp_path: Path) -> None:
+    """LongCat-Flash: each keeps two attentions' context, and heads are built as the first half of one."""
+    native = write_random(LOADABLE["longcat"], tmp_path / "native")
+    strip(native, tmp_path / "plain", reload=False)
+    import_heads(native, tmp_path / "adapter")
+    with_heads, plain = (open_model(str(path)) for path in (native, tmp_path / "plain"))
+    assert with_heads.num_layers == plain.num_layers == 2
+    assert [(cache.num_layers, cache.token_numbers) for cache in plain.caches] == [(4, 16 + 8)]
+    adapted = with_adapter(plain, str(tmp_path / "adapter"))
+    for heads in (with_heads.heads, plain.heads, adapted.heads):
+        assert (heads.parameters, heads.cache.num_layers) == (plain.heads.parameters, 1)
+        assert heads.stack.dense == plain.heads.stack.dense > 3 * 64 * 96 and heads.stack.routed == 0
+        assert set(heads.linears) == set(plain.heads.linears)
 
 
 def _save_llama(tmp_path: Path) -> Path:

@@ -96,3 +96,31 @@ def test_a_tree_that_differs_is_told_from_a_chain(tmp_path: Path) -> None:
     values = made.compare_batches() | {"differences": [made.difference(name="parallel", num_nodes=8, depth=3)]}
     assert [row[2] for row in table(page(tmp_path, values), "Texts that parted").rows] == ["3, tree of 8"]
     assert lead(page(tmp_path, values))[0].startswith("Fastest is Parallel heads, depth 3, tree of 8 at batch 1: 1.90x")
+
+
+def test_costs_of_steps_are_told_apart_by_system(tmp_path: Path) -> None:
+    """Of full steps: the deepest chain, and the tree; a system, or a batch size, that was not seen has no row."""
+
+    def cost(batch: int, rows: int, nodes: int, ms: float, steps: int = 9, **more: int) -> dict[str, Any]:
+        return {
+            "batch": batch,
+            "rows": rows,
+            "nodes": nodes,
+            "num_steps": steps,
+            "seconds": made.spread(ms / 1000),
+        } | more
+
+    passes = [cost(1, 1, 4, 25), cost(1, 1, 9, 40), cost(1, 1, 3, 99), cost(4, 3, 16, 99), cost(4, 4, 16, 99, steps=4)]
+    drafts = [cost(1, 1, 3, 5, depth=3), cost(1, 1, 8, 7, depth=2), cost(4, 4, 12, 8, depth=3)]
+    plain = [cost(1, 1, 1, 20), cost(4, 4, 4, 30), cost(4, 3, 3, 99)]
+    costs = {"plain": {"pass": plain, "draft": []}, "parallel": {"pass": passes, "draft": drafts}}
+    made_page = page(tmp_path, made.compare_batches() | {"step_costs": costs})
+    found = table(made_page, "Cost of a step by system: f0")
+    assert found.rows == [
+        ["plain", "1", "1", "9", "20.0", "1.00", "-", "-"],
+        ["Parallel heads, depth 3", "1", "4", "9", "25.0", "1.25", "5.0", "0.25"],
+        ["Parallel heads, depth 3, tree of 8", "1", "9", "9", "40.0", "2.00", "-", "-"],
+        ["plain", "4", "1", "9", "30.0", "1.00", "-", "-"],
+    ]
+    titles = [section.title for section in page(tmp_path, made.compare_batches()).sections]
+    assert "Cost of a step, by system" not in titles

@@ -146,10 +146,23 @@ def test_warnings_in_a_file_reach_the_page(tmp_path: Path) -> None:
     values["batches"][0] |= {"notes": ["generate_batch: not here"], "num_texts_unlike_depth_0": {"transformers": 3}}
     made_page = page(tmp_path, values)
     texts = [b.text for s in made_page.sections for b in s.blocks if hasattr(b, "text")]
-    for words in ("took 0.70 of 2 cores", "interrupted", "batch 1: generate_batch: not here"):
+    for words in ("took 0.70 of 2 cores", "f0: interrupted: figures are of", "batch 1: generate_batch: not here"):
         assert any(words in text for text in texts), words
     assert [row[2] for row in table(made_page, "Texts that parted").rows] == ["2", "auto"]
     assert table(made_page, "Texts of other systems").rows == [["f0", "1", "transformers", "3"]]
+
+
+@pytest.mark.parametrize("kind", ["bench", "compare"])
+def test_a_stopped_run_says_how_far_it_came(kind: str, tmp_path: Path) -> None:
+    """Of a batch size that was finished nothing is said."""
+    batches = [{"batch": 1}, {"batch": 4, "incomplete": True, "num_measured": 1007, "num_planned": 1200}]
+    values = (made.bench((1, 4)) if kind == "bench" else made.compare_batches()) | {"incomplete": True}
+    made_page = page(tmp_path, values | {"batches": batches})
+    texts = [b.text for s in made_page.sections for b in s.blocks if hasattr(b, "text")]
+    assert (
+        "f0: interrupted after 1,007 of 1,200 measurements at batch 4: figures are of whole turns, and batch sizes may "
+        "be missing."
+    ) in texts
 
 
 def test_systems_side_by_side(tmp_path: Path) -> None:

@@ -65,6 +65,11 @@ def run_batch_bench(
 
     def report(measured: Sequence[Record[GroupSample]]) -> BenchReport:
         notes = [f"{setting.system} at batch {batch} is left out: {_one_line(why)}" for setting, why in failed.items()]
+        if max(len(group.indices) for group in groups) <= batch:
+            notes.append(
+                f"at batch {batch} no group has more prompts than there are places, so no request joined while others "
+                f"decoded; give {2 * batch} prompts of each domain"
+            )
         return make_report(
             model, prompts, measured, drafter, batch, cold_start, [group.indices for group in groups], notes
         )

@@ -39,7 +39,7 @@ class BenchReport:
     """Summaries per system, depth and domain ("all" first), and every output of ours that was not depth 0's.
 
     ``num_unlike``: for each reference, prompts where it wrote something else than depth 0. ``plain_texts``: depth 0's
-    first output of every prompt. ``notes``: what could not be measured, and why. ``num_planned``: of a run that was
+    first output of every prompt. ``notes``: what was not measured, and why. ``num_planned``: of a run that was
     stopped, the measurements that it was to have; ``records`` are those that it came to (see `stopped`).
     ``prompt_tokens``: lengths of every group's prompts, in the order in which they were handed over.
     """

@@ -11,13 +11,14 @@ from foretell.analysis.bench import make_report
 from foretell.analysis.bench_report import BenchReport
 from foretell.analysis.contenders import PLAIN
 from foretell.analysis.entries import Entry
-from foretell.analysis.records import Record, percentile, turns
+from foretell.analysis.records import Record, turns
 from foretell.analysis.step_costs import StepCosts
 from foretell.analysis.stopped import kept, of_turns, whole_turns
 from foretell.analysis.summary import ALL, RunSummary, summarise
 from foretell.analysis.systems import EngineSystem
 from foretell.analysis.texts import BenchPrompt, PromptGroup, groups_of
 from foretell.models.trunk import Trunk
+from foretell.planning.averages import percentile
 
 _WARM_UP_TOKENS = 8
 

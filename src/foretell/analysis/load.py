@@ -11,6 +11,8 @@ from typing import Any
 from foretell.threads import num_cores
 
 _STAT = Path("/proc/stat")
+HARM = "tokens/s are too low, speed-ups less sure"
+"""What other processes do to a bench."""
 _SHARE = 0.05
 """Of the cores: others may have so much before it is worth a note."""
 
@@ -39,15 +41,14 @@ class LoadSnapshot:
             return None
         return max(0.0, (end.busy_s - self.busy_s - (end.own_s - self.own_s)) / seconds)
 
-    def report(self, end: LoadSnapshot) -> dict[str, Any]:
-        """Plain values for the environment of a bench file; ``note`` is None where the machine was quiet."""
+    def report(self, end: LoadSnapshot, harm: str = HARM) -> dict[str, Any]:
+        """Plain values for the environment of a file; ``note`` is None where the machine was quiet, else it ends with
+        ``harm``, what that does to the figures.
+        """
         others = self.cores_of_others(end)
         note = None
         if others is not None and is_much(others):
-            note = (
-                f"other processes took {others:.2f} of {num_cores()} cores meanwhile: tokens/s are too low, speed-ups "
-                "less sure"
-            )
+            note = f"other processes took {others:.2f} of {num_cores()} cores meanwhile: {harm}"
         return {
             "load_average_start": self.load_average,
             "load_average_end": end.load_average,

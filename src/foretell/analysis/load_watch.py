@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any
+from typing import Any, Self
 
-from foretell.analysis.load import LoadSnapshot, is_much
+from foretell.analysis.load import HARM, LoadSnapshot, is_much
 from foretell.threads import num_cores
 
 LOOK_EVERY_S = 5.0
@@ -20,10 +20,13 @@ class LoadWatch:
     look that finds other processes on them, with a sentence.
 
     ``busy``: that sentence, None so far. A look reads one small file of the system. What is over before the first look
-    shows in the report alone, as the mean of the whole block does.
+    shows in the report alone, as the mean of the whole block does. ``harm``: what others do to what is measured.
     """
 
-    def __init__(self, on_busy: Callable[[str], None] | None = None, look_every_s: float | None = None) -> None:
+    def __init__(
+        self, on_busy: Callable[[str], None] | None = None, look_every_s: float | None = None, harm: str = HARM
+    ) -> None:
+        self.harm = harm
         self.busy: str | None = None
         self.busy_after_s: float | None = None
         self._on_busy = on_busy
@@ -32,7 +35,7 @@ class LoadWatch:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._look_again, name="load watch", daemon=True)
 
-    def __enter__(self) -> LoadWatch:
+    def __enter__(self) -> Self:
         """Begin to look."""
         self._start = self._last = LoadSnapshot.take()
         self._thread.start()
@@ -62,11 +65,11 @@ class LoadWatch:
         """Plain values for the environment of a file, up to now: see ``LoadSnapshot.report``. ``busy_after_s``: seconds
         to the look that found others first, None where none did; that is worth a note even if the mean is low.
         """
-        found = self._start.report(LoadSnapshot.take())
+        found = self._start.report(LoadSnapshot.take(), self.harm)
         if self.busy_after_s is not None and not found["note"]:
             found["note"] = (
                 f"other processes took the cores for a while, first seen {self.busy_after_s:.0f} s into the "
-                "measurement: some tokens/s are too low, and speed-ups less sure"
+                f"measurement: where they did, {self.harm}"
             )
         return {**found, "busy_after_s": self.busy_after_s}
 

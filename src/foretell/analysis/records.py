@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from foretell.decoding.step import StepTimes
+from foretell.planning.averages import percentile
 from foretell.types import AcceptanceStats, Depth
 
 
@@ -143,14 +144,6 @@ class Spread:
         if not found:
             return None
         return cls(statistics.median(found), percentile(found, 0.1), percentile(found, 0.9))
-
-
-def percentile(ordered: Sequence[float], share: float) -> float:
-    """The value below which this share of the sorted values lies, linear between the two nearest ranks."""
-    place = share * (len(ordered) - 1)
-    below = int(place)
-    above = min(below + 1, len(ordered) - 1)
-    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def ratios(own: Iterable[Record[Any]], base: Iterable[Record[Any]]) -> list[float]:

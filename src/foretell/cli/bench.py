@@ -10,7 +10,8 @@ from cyclopts import Parameter
 
 from foretell.cli.assets import prompt_files
 from foretell.cli.bench_checks import check_batches, check_nodes, check_trees
-from foretell.cli.bench_session import OnBusy, OnProgress, Session
+from foretell.cli.bench_session import OnProgress, Session
+from foretell.cli.busy import OnBusy
 from foretell.cli.depths import warn_beyond_training
 from foretell.cli.loading import check_depths, check_model, default_depths, load_drafter, load_model
 from foretell.cli.options import (

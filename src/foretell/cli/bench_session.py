@@ -11,28 +11,17 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from cyclopts import Parameter
-
-from foretell.cli.bench_stop import Busy, Report, sigterm_raises, stopped_line
+from foretell.cli.bench_stop import Report, beside_whole, sigterm_raises, stopped_line
+from foretell.cli.busy import BusyWatch, OnBusyChoice
 from foretell.cli.output import note, progress, results, write_json
-from foretell.errors import ForetellError
 
 if TYPE_CHECKING:
     from foretell.analysis.texts import BenchPrompt
     from foretell.models.trunk import Trunk
 
-OnBusy = Annotated[
-    Literal["flag", "abort"],
-    Parameter(
-        help="Where other processes take the cores meanwhile: flag says so at once and goes on, abort ends with exit "
-        "code 1 and keeps what was measured."
-    ),
-]
 OnProgress = Callable[[int, int], None]
-
-
 R = TypeVar("R", bound=Report)
 
 
@@ -48,7 +37,7 @@ class Session(Generic[R]):
     measure: Callable[[int, OnProgress, Callable[[R], None]], R]
     show: Callable[[R, dict[str, Any]], None]
     values: Callable[[list[R]], dict[str, Any]]
-    on_busy: Literal["flag", "abort"]
+    on_busy: OnBusyChoice
     warnings: Sequence[str] = ()
     reports: list[R] = field(default_factory=list)
     written: Path | None = None
@@ -59,43 +48,27 @@ class Session(Generic[R]):
         Raises Busy where ``on_busy`` says so.
         """
         from foretell.analysis.environment import environment
-        from foretell.analysis.load_watch import LoadWatch
         from foretell.evaluation.nll import mean_nll
 
         # Before the run, so that one that is stopped has nothing long to do until its file is written.
         prompt_nll = mean_nll(self.trunk, [prompt.token_ids for prompt in self.prompts])
         where = environment(self.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
-        watch, complete = LoadWatch(self._tell), False
-
-        def check() -> None:
-            if watch.busy and self.on_busy == "abort":
-                raise Busy(f"--on-busy abort: {watch.busy}; run it again on a quiet machine")
-
+        watch, complete = BusyWatch(self.on_busy), False
         with sigterm_raises():
             try:
                 with watch:
                     for rows in batches:
-                        self._measure(rows, check)
+                        self._measure(rows, watch)
                 complete = True
             finally:
                 where["load"] = watch.report()
                 self._keep(where, json, complete, prompt_nll)
-        if where["load"]["note"] and self.on_busy == "abort":  # in the end only: no look, or the last one, had seen it
-            raise Busy(f"--on-busy abort: {where['load']['note']}; run it again on a quiet machine")
+        watch.check_all(where["load"])
 
-    def _tell(self, sentence: str) -> None:
-        if self.on_busy == "flag":  # otherwise it is the error's
-            note(f"warning: {sentence}: tokens/s are too low, speed-ups less sure; --on-busy abort would end here")
-
-    def _measure(self, rows: int, check: Callable[[], None]) -> None:
+    def _measure(self, rows: int, watch: BusyWatch) -> None:
         with progress() as bar:
-            task = bar.add_task("texts decoded" if rows == 1 else f"groups decoded, {rows} at a time", total=None)
-
-            def on_progress(done: int, total: int) -> None:
-                bar.update(task, completed=done, total=total)
-                check()
-
-            self.reports.append(self.measure(rows, on_progress, self.reports.append))
+            shown = watch.shown(bar, "texts decoded" if rows == 1 else f"groups decoded, {rows} at a time")
+            self.reports.append(self.measure(rows, shown, self.reports.append))
 
     def _keep(self, where: dict[str, Any], json: Path | None, complete: bool, prompt_nll: float | None) -> None:
         from foretell.analysis.meaning import meaningless
@@ -103,7 +76,7 @@ class Session(Generic[R]):
         kept = [report for report in self.reports if report.records]
         for report in kept:
             if report.num_planned is not None:
-                note(stopped_line(report, _beside_whole(json)))
+                note(stopped_line(report, beside_whole(json)))
         if not kept:
             return
         token_ids = [prompt.token_ids for prompt in self.prompts]
@@ -112,7 +85,7 @@ class Session(Generic[R]):
             note(f"warning: {reason}")
         load = [where["load"]["note"]] if where["load"]["note"] else []
         values = {"environment": where, "warnings": [*self.warnings, *against, *load], **self.values(kept)}
-        target = json if complete else _beside_whole(json)
+        target = json if complete else beside_whole(json)
         write_json(target, values if complete else {"incomplete": True, **values})  # first: a pipe may be closed
         self.written = target
         shown = [report for report in self.reports if report.runs]
@@ -120,16 +93,3 @@ class Session(Generic[R]):
             if place:
                 results().print()
             self.show(report, where)
-
-
-def _beside_whole(path: Path | None) -> Path | None:
-    """Where a part of a run is written: not over the results of a whole one."""
-    if path is None or not path.is_file() or path.stat().st_size == 0:
-        return path
-    from foretell.checkpoints.files import read_json
-
-    try:
-        is_whole = "incomplete" not in read_json(path)
-    except ForetellError:
-        return path
-    return path.with_name(f"{path.stem}.incomplete{path.suffix}") if is_whole else path

@@ -1,4 +1,4 @@
-"""What ends a run of ``bench`` or ``compare`` early, and what is said of it."""
+"""What ends a run of ``bench``, ``compare`` or ``eval`` early, what is said of it, and where its file is."""
 
 from __future__ import annotations
 
@@ -33,10 +33,6 @@ class Report(Protocol):
         """Plain decoding's texts, token ids."""
 
 
-class Busy(ForetellError):
-    """Other processes took the cores, and the run was to end then."""
-
-
 class Terminated(SystemExit):
     """SIGTERM came."""
 
@@ -56,6 +52,19 @@ def unfinished(report: Report) -> list[str]:
         return []
     count = f"{len(report.records):,} of {counted(report.num_planned, 'measurement')}"
     return [f"NOT FINISHED: {count}; {WHOLE_TURNS}."]
+
+
+def beside_whole(path: Path | None) -> Path | None:
+    """Where a part of a run is written: not over the results of a whole one."""
+    if path is None or not path.is_file() or path.stat().st_size == 0:
+        return path
+    from foretell.checkpoints.files import read_json
+
+    try:
+        is_whole = "incomplete" not in read_json(path)
+    except ForetellError:
+        return path
+    return path.with_name(f"{path.stem}.incomplete{path.suffix}") if is_whole else path
 
 
 @contextmanager

@@ -10,7 +10,8 @@ from cyclopts import Parameter
 
 from foretell.cli.assets import DEMO_DRAFT_MODEL, DEMO_HEADS, find, prompt_files
 from foretell.cli.bench_checks import check_batches
-from foretell.cli.bench_session import OnBusy, OnProgress, Session
+from foretell.cli.bench_session import OnProgress, Session
+from foretell.cli.busy import OnBusy
 from foretell.cli.depths import warn_beyond_training
 from foretell.cli.loading import check_model, describe_heads, load_model, naming_option
 from foretell.cli.options import (

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import shlex
 import sys
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 
+from foretell.cli.busy import OnBusy
 from foretell.cli.depths import resolve_depth
 from foretell.cli.loading import check_model, load_model
 from foretell.cli.options import MAX_ROWS, Dtype, Heads, Json, Model, NumPrompts, integer, parse_depth, switch
-from foretell.cli.output import note, progress, results, write_json
 from foretell.cli.prompts import check_prompts
 from foretell.cli.targets import check_json_target
 from foretell.errors import UsageError
@@ -58,6 +59,7 @@ def evaluate(
         ),
     ] = None,
     batch: Annotated[int, integer("Requests decoded, or rows scored, at a time.", 1, MAX_ROWS)] = 8,
+    on_busy: OnBusy = "flag",
     dtype: Dtype = "auto",
     json: Json = None,
 ) -> None:
@@ -65,7 +67,8 @@ def evaluate(
 
     At least one of the three; several share one loading and one report. Tasks and answers are decoded by the engine at
     --depth, and what speculation did is shown beside the scores. With heads, --text shows their bits per byte too, at
-    every depth, the text itself fed to them. Warnings on standard error say where a number means little.
+    every depth, the text itself fed to them. Warnings on standard error say where a number means little. A run that is
+    stopped keeps the measurements that were finished.
 
     Try:
 
@@ -87,6 +90,8 @@ def evaluate(
     decodes = bool(tasks or parse)
     if depth is not None and not decodes:
         raise UsageError("--depth: --text decodes nothing; leave it out, or give --tasks or --parse too")
+    if on_busy == "abort" and not decodes:
+        raise UsageError("--on-busy: --text times nothing; leave it out, or give --tasks or --parse too")
     asked = None if depth is None else parse_depth(depth)
     if include_path is not None and not include_path.is_dir():
         raise UsageError(f"--include-path: {include_path} is no folder; give the folder that holds your YAML files")
@@ -99,9 +104,9 @@ def evaluate(
     check_model(model, heads)
 
     from foretell.analysis.environment import environment
-    from foretell.analysis.load import LoadSnapshot
     from foretell.cli.eval_report import print_parse, print_tasks, print_text
     from foretell.cli.eval_runs import found_tasks, run_parse, run_tasks, run_text, trained_on
+    from foretell.cli.eval_session import Measurement, measure_all
 
     named = found_tasks(tasks, include_path)
     loaded = load_model(model, heads, dtype, pack=decodes)
@@ -110,24 +115,17 @@ def evaluate(
     report: dict[str, Any] = {"environment": where}
     report |= {"model": model, "heads": heads, "depth": used if decodes else None, "batch": batch}
     warnings = trained_on(heads, files)
-    start = LoadSnapshot.take()
-    with progress() as bar:
-        if texts:
-            report["text"] = run_text(loaded, texts, window, stride, batch, bar, warnings)
-            print_text(results(), report["text"])
-        if named:
-            report["tasks"] = run_tasks(loaded, named, limit, num_fewshot, chat, used, batch, bar, warnings)
-            print_tasks(results(), report["tasks"])
-        if parse and prompts:
-            asked_for = (parse, num_prompts, max_tokens)
-            report["parse"] = run_parse(loaded, prompts, asked_for, used, batch, bar, warnings)
-            print_parse(results(), report["parse"])
-    where["load"] = start.report(LoadSnapshot.take())
-    for warning in warnings:
-        note(f"warning: {warning}")
-    if decodes and where["load"]["note"]:  # scores hold on a busy machine, tokens/s do not
-        note(f"warning: {where['load']['note']}")
-    write_json(json, {**report, "warnings": warnings})
+    measurements: dict[str, Measurement] = {}
+    if texts:
+        run = partial(run_text, loaded, texts, window, stride, batch, warnings)
+        measurements["text"] = run, print_text
+    if named:
+        run = partial(run_tasks, loaded, named, limit, num_fewshot, chat, used, batch, warnings)
+        measurements["tasks"] = run, print_tasks
+    if parse and prompts:
+        run = partial(run_parse, loaded, prompts, (parse, num_prompts, max_tokens), used, batch, warnings)
+        measurements["parse"] = run, print_parse
+    measure_all(measurements, report, warnings, on_busy if decodes else None, json)
 
 
 def _check_together(mode: str, given: object, **options: object) -> None:

@@ -12,8 +12,7 @@ from foretell.analysis.meaning import trained_on as reasons_of_training
 from foretell.cli.loading import naming_option
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
+    from foretell.cli.eval_session import Shown
     from foretell.evaluation.parse import Language, ParseReport
     from foretell.evaluation.speculation import Speculation
     from foretell.models.mtp_model import MTPModel
@@ -40,8 +39,8 @@ def run_text(
     window: int | None,
     stride: int | None,
     batch: int,
-    bar: Progress,
     warnings: list[str],
+    shown: Shown,
 ) -> dict[str, Any]:
     """``--text``: a score a file, and all together."""
     from foretell.evaluation.text import score_texts, total
@@ -51,7 +50,7 @@ def run_text(
     if stride is None:
         stride = max(1, window // 2)
     with naming_option("--text"):
-        scores = score_texts(model, texts, window, stride, batch, _shown(bar, "windows scored"))
+        scores = score_texts(model, texts, window, stride, batch, shown("windows scored"))
     whole = total(scores)
     warnings += short_text(whole.num_bytes)
     warnings += [
@@ -76,8 +75,8 @@ def run_tasks(
     chat: bool,
     depth: Depth,
     batch: int,
-    bar: Progress,
     warnings: list[str],
+    shown: Shown,
 ) -> dict[str, Any]:
     """``--tasks``: lm-eval's results, and what speculation did for each task that generates."""
     from foretell.evaluation import tasks as lm_eval_tasks
@@ -87,7 +86,7 @@ def run_tasks(
 
     def on_progress(what: str, done: int, total: int) -> None:
         if what not in bars:
-            bars[what] = _shown(bar, what)
+            bars[what] = shown(what)
         bars[what](done, total)
 
     lm = ForetellLM(model, depth=depth, batch_size=batch, on_progress=on_progress)
@@ -113,8 +112,8 @@ def run_parse(
     asked: tuple[Language, int | None, int | None],
     depth: Depth,
     batch: int,
-    bar: Progress,
     warnings: list[str],
+    shown: Shown,
 ) -> dict[str, Any]:
     """``--parse``: every answer, and how many parse. ``asked``: language, prompts of each file, tokens an answer."""
     from foretell.decoding.engine import Engine
@@ -123,7 +122,7 @@ def run_parse(
     language, num_prompts, max_tokens = asked
     engine = Engine(model, batch)
     questions = read_questions(engine, prompts, num_prompts)
-    found = answer(engine, questions, language, depth, max_tokens or _MAX_TOKENS, _shown(bar, "answers"))
+    found = answer(engine, questions, language, depth, max_tokens or _MAX_TOKENS, shown("answers"))
     warnings += _reasons(model, found.speculation)
     warnings += _cut_off(found.report, max_tokens or _MAX_TOKENS, model.trunk.max_positions)
     return {"max_tokens": max_tokens or _MAX_TOKENS, **found.as_dict()}
@@ -158,8 +157,3 @@ def _reasons(model: MTPModel, spent: Speculation) -> list[str]:
     from foretell.analysis.measured_texts import reasons_against
 
     return reasons_against(model.trunk, spent.prompts, spent.outputs, spent.eos_ignored)
-
-
-def _shown(bar: Progress, what: str) -> Callable[[int, int], None]:
-    task = bar.add_task(what, total=None)
-    return lambda done, total: bar.update(task, completed=done, total=total)

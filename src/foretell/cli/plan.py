@@ -7,6 +7,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
+from foretell.cli.busy import OnBusyChoice
 from foretell.cli.options import MAX_DEPTH, MAX_NODES, Json, integer, switch
 from foretell.cli.output import write_json
 from foretell.cli.plan_options import Asked, check_options, find_acceptance, is_file_name, real
@@ -68,6 +69,13 @@ def plan(
     measure: Annotated[
         bool, switch("Measure this CPU with the model's own shapes first; --json keeps that for --hardware.")
     ] = False,
+    on_busy: Annotated[
+        OnBusyChoice,
+        Parameter(
+            help="Where other processes take the cores during --measure: flag says so at once and goes on, abort ends "
+            "with exit code 1, without a plan."
+        ),
+    ] = "flag",
     against: Annotated[
         Path | None, Parameter(help="A file of foretell bench: predictions beside what it measured.")
     ] = None,
@@ -88,7 +96,7 @@ def plan(
     """
     named = [Path(text) for text in (hardware, acceptance) if text is not None and is_file_name(text)]
     check_json_target(json, [*named, against, model])
-    check_options(model, hardware, devices, depth, nodes, measure, against)
+    check_options(model, hardware, devices, depth, nodes, measure, on_busy, against)
     known = find_acceptance(acceptance, unconditional, batch, nodes or 0, depth)
 
     from foretell.cli.plan_against import compare
@@ -96,7 +104,7 @@ def plan(
 
     asked = Asked(
         hardware, devices, dtype, batch, context, depth, nodes or 0, known, heads, distinct, draft_vocab, draft_cost,
-        efficiency, layer_overhead_us * 1e-6, measure,
+        efficiency, layer_overhead_us * 1e-6, measure, on_busy,
     )  # fmt: skip
     predicted = predict(model, asked) if model is not None else None
     report = predicted.report if predicted else {}

@@ -6,17 +6,17 @@ import shlex
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from foretell.analysis.environment import cpu_model, environment
-from foretell.analysis.load import LoadSnapshot
+from foretell.cli.busy import BusyWatch
 from foretell.cli.output import note, progress
 from foretell.cli.plan_options import Asked, is_file_name
 from foretell.errors import UsageError
 from foretell.planning.machine_file import read_machine
 from foretell.planning.measured import MeasuredMachine
 from foretell.planning.model import PlanModel
-from foretell.threads import num_cores
+
+_HARM = "the machine's seconds are too long; measure it again when it is idle"
 
 
 def measured_machine(model: PlanModel, asked: Asked, max_depth: int) -> MeasuredMachine | None:
@@ -28,14 +28,15 @@ def measured_machine(model: PlanModel, asked: Asked, max_depth: int) -> Measured
         return machine
     if not asked.measure:
         return None
-    from foretell.planning.measure import measure
     from foretell.threads import BUSY, share_busy_cores
 
-    if share_busy_cores():
+    if share_busy_cores():  # before torch is imported
         note(BUSY)
-    start = LoadSnapshot.take()
-    with progress() as bar:
-        task = bar.add_task("kernels and batch sizes measured", total=None)
+    import torch
+
+    from foretell.planning.measure import measure
+
+    with BusyWatch(asked.on_busy, _HARM) as watch, progress() as bar:
         machine = measure(
             model,
             asked.dtype or "bfloat16",
@@ -43,20 +44,11 @@ def measured_machine(model: PlanModel, asked: Asked, max_depth: int) -> Measured
             asked.context,
             max_depth,
             asked.batch,
-            lambda done, total: bar.update(task, completed=done, total=total),
+            watch.shown(bar, "kernels and batch sizes measured"),
         )
-    return replace(machine, environment=_environment(machine.dtype, start.report(LoadSnapshot.take())))
-
-
-def _environment(dtype: str, load: dict[str, Any]) -> dict[str, Any]:
-    """Where and when the machine was measured; says on standard error where others had its cores meanwhile."""
-    import torch
-
+    load = watch.report()
+    watch.check_all(load)
     if load["note"]:
-        load["note"] = (
-            f"other processes took {load['cores_of_others']:.2f} of {num_cores()} cores while this machine was "
-            "measured: its seconds are too long; measure again when it is idle"
-        )
         note(f"warning: {load['note']}")
-    where = environment(getattr(torch, dtype), shlex.join(["foretell", *sys.argv[1:]]))
-    return where | {"load": load}
+    where = environment(getattr(torch, machine.dtype), shlex.join(["foretell", *sys.argv[1:]]))
+    return replace(machine, environment=where | {"load": load})

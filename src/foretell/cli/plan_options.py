@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cyclopts import Parameter, Token
 
+from foretell.cli.busy import OnBusyChoice
 from foretell.errors import UsageError
 from foretell.planning.hardware import HARDWARE, PlanDtype
 
@@ -36,6 +37,7 @@ class Asked:
     efficiency: float
     layer_overhead_s: float
     measure: bool
+    on_busy: OnBusyChoice
 
 
 def real(
@@ -106,6 +108,7 @@ def check_options(
     depth: int | None,
     nodes: int | None,
     measure: bool,
+    on_busy: OnBusyChoice,
     against: Path | None,
 ) -> None:
     """Raise UsageError for options that do not go together, before anything heavy is imported."""
@@ -118,6 +121,8 @@ def check_options(
             f'--hardware: "{hardware:.80}" is not known; give {", ".join(HARDWARE)}, or a file (.json) that '
             "foretell plan MODEL --measure --json wrote"
         )
+    if on_busy == "abort" and not measure:
+        raise UsageError("--on-busy: nothing is timed without --measure; give it too, or leave this out")
     is_here = measure or (hardware is not None and is_file_name(hardware))
     if measure and hardware is not None:
         raise UsageError("--measure takes this machine, and --hardware another; leave one of them out")

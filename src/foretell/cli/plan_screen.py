@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretell.cli.output import counted
+from foretell.reporting.plan_words import BOUNDS, EXPERTS, follows
 from foretell.reporting.scaled import BYTES, FLOPS, SECONDS, scaled
 
 if TYPE_CHECKING:
@@ -76,24 +77,19 @@ def closing_lines(
     if plan.best_depth is None:
         lines.append("No acceptance given: speed-ups are left out. Break-even is the share that each depth must reach.")
     else:
-        best = max(plan.depths, key=lambda depth: depth.tokens_per_s or 0.0)
-        gain = (
-            f", {best.speedup:.2f}x plain decoding" if best.speedup and best.depth else ": drafting does not pay here"
-        )
-        lines.append(f"Best depth: {plan.best_depth}{gain}.")
-        lines.append(_until(plan))
+        fastest = max(plan.depths, key=lambda depth: depth.tokens_per_s or 0.0)
+        known = (plan.break_even_batch, plan.searched_batch, plan.memory.max_batch, plan.context)
+        text = " ".join(follows(plan.best_depth, fastest.speedup, *known))
+        lines.append(text[0].upper() + text[1:])
     if any(depth.num_awake_experts is not None for depth in plan.depths):
-        lines.append("Experts: expected distinct ones a layer and pass, were routing uniform and tokens independent.")
+        lines.append(EXPERTS)
     if measured is not None:
         lines.append(
             f"Seconds are put together from kernels and steps measured for {measured.model}, "
             f"context {measured.context:,}, {counted(measured.num_threads, 'thread')}."
         )
     elif machine.is_bound:
-        lines.append(
-            "Seconds are bounds from the data sheet: no launch, no communication, no kernel below its peak. "
-            "--efficiency and --layer-overhead-us add what you know of yours."
-        )
+        lines.append(f"{BOUNDS} --efficiency and --layer-overhead-us add what you know of yours.")
     else:
         lines.append(
             f"Seconds: data sheet x {machine.efficiency:g}, and {machine.layer_overhead_s * 1e6:g} us a layer; "
@@ -103,18 +99,6 @@ def closing_lines(
         shares = ", ".join(f"{speedup:g}x at batch {batch}" for batch, speedup in published.speedups.items())
         lines.append(f"Published: {shares} ({published.source}; it does not say {published.unknown}).")
     return lines
-
-
-def _until(plan: Plan) -> str:
-    """Where drafting stops paying; of batch sizes that fit, unless the weights alone do not."""
-    fitting, searched = plan.memory.max_batch, plan.searched_batch
-    if plan.break_even_batch:
-        line = f"Drafting stops paying at batch {plan.break_even_batch:,}."
-    elif searched == fitting:
-        return f"Drafting pays at every batch size that fits at context {plan.context:,}: up to {fitting:,}."
-    else:
-        line = f"Drafting pays at every batch size up to {searched:,}."
-    return line if fitting else f"{line} (The weights do not fit; this is as if they did.)"
 
 
 def _depth_cells(depth: DepthPlan, is_tree: bool, has_experts: bool, has_gain: bool) -> list[str]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 from foretell.checkpoints.adapter_config import TENSOR_FILE, AdapterInfo, read_adapter_config
 from foretell.checkpoints.files import read_headers
 from foretell.errors import UsageError
 from foretell.inspection.adapter import inspect_adapter
-from foretell.planning.layer_caches import LayerCache
-from foretell.planning.model import HeadModel, Linear, PlanModel, linears_of
-from foretell.planning.stack import Stack
+from foretell.planning.head_sizes import heads_of
+from foretell.planning.model import Linear, PlanModel, linears_of
 
 _FIRST = ("mtp.layers.0.", "mtp.heads.0.")
 """Beginnings of the first module's names."""
@@ -25,25 +23,7 @@ def with_adapter(model: PlanModel, folder: str) -> PlanModel:
     _check(model, info, folder)
     costs = inspect_adapter(Path(folder), experts=model.stack.experts).costs
     assert costs is not None
-    rows = info.heads.draft_vocab_size or model.vocab_size
-    output = rows * model.hidden_size
-    stack = Stack.of_module(costs.depths[0], 0 if info.heads.own_output else output, model.stack.experts)
-    if info.heads.own_output:  # then it is among the module's parameters, and still only what is projected meets it
-        stack = replace(stack, dense=stack.dense - output, output=output)
-    attends = info.heads.kind == "sequential" or (info.heads.kind == "parallel" and info.heads.block == "layer")
-    return model.with_heads(
-        HeadModel(
-            stack=stack,
-            parameters=costs.depths[0].parameters,
-            cache=model.heads.cache if attends else LayerCache("no attention", 0),
-            distinct=not info.heads.unrolled,
-            max_depth=info.heads.max_depth,
-            origin=folder,
-            linears=_linears(Path(folder)),
-            draft_vocab=info.heads.draft_vocab_size or None,
-            config=info.heads,
-        )
-    )
+    return model.with_heads(heads_of(model, info.heads, costs.depths[0], _linears(Path(folder)), folder))
 
 
 def _check(model: PlanModel, info: AdapterInfo, folder: str) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,12 +10,14 @@ from typing import Any
 from foretell.checkpoints.files import read_json
 from foretell.errors import DataError
 from foretell.planning.acceptance import conditional_from
+from foretell.planning.averages import mean_of
 from foretell.planning.bench_runs import our_runs
-from foretell.planning.fields import an_object, count, number, number_list, objects, share
+from foretell.planning.fields import LEAST_TIME, an_object, count, number, number_list, objects, share
+from foretell.planning.mean_texts import MeanTexts
 from foretell.reporting.runs import ALL
 
-_DEFAULT_REPEATS = 3
-"""Of ``bench``, where its command line does not say."""
+MAX_PROMPTS = 2**17
+"""Of a bench: more are damage, and would each be walked through."""
 
 Sample = tuple[float, int]
 """(mean seconds, steps) of one cell of c(n)."""
@@ -83,8 +84,8 @@ def read_bench(path: Path) -> BenchFile:
     values = read_json(path)
     ours = our_runs(values, path)
     environment = an_object(values.get("environment", {}), path, "environment")
-    repeats = _repeats(environment.get("command"))
-    found = [_run(run, repeats, path) for run in ours if _is_fixed(run)]
+    texts = MeanTexts(values, path)
+    found = [_run(run, texts, path) for run in ours if _is_fixed(run)]
     if not any(run.depth == 0 and run.domain == ALL for run in found):
         raise DataError("no run of depth 0 over all prompts, so there is nothing to compare with", path)
     costs = an_object(values.get("step_costs", {}), path, "step_costs")
@@ -92,7 +93,7 @@ def read_bench(path: Path) -> BenchFile:
     return BenchFile(
         path,
         found,
-        {_key3(cell, path, "rows", "nodes"): _sample(cell, path) for cell in passes},
+        {_key3(cell, path, "rows", "nodes"): _sample(cell, path, LEAST_TIME) for cell in passes},
         {
             (*_key3(cell, path, "rows", "depth"), count(cell.get("nodes"), path, "nodes")): _sample(cell, path)
             for cell in drafts
@@ -102,24 +103,17 @@ def read_bench(path: Path) -> BenchFile:
     )
 
 
-def mean_of(low: float, median: float, high: float) -> float:
-    """A mean from the 10th, 50th and 90th percentile: Swanson's rule, 0.3, 0.4 and 0.3 of them (Hurst, Brown and
-    Swanson, AAPG Bulletin 84, 2000). Tokens/s follow from mean seconds, and slow steps pull that above the median.
-    """
-    return 0.3 * low + 0.4 * median + 0.3 * high
-
-
 def _is_fixed(run: Mapping[str, Any]) -> bool:
     return run.get("depth") != "auto" and run.get("decode_tokens_per_s") is not None
 
 
-def _run(run: Mapping[str, Any], repeats: int, path: Path) -> BenchRun:
+def _run(run: Mapping[str, Any], texts: MeanTexts, path: Path) -> BenchRun:
     depth = count(run.get("depth"), path, "depth", 0)
     nodes = count(run.get("num_nodes", 0), path, "num_nodes", 0)
     shares = number_list(run.get("acceptance_by_depth"), path, "acceptance_by_depth") if depth else []
     if len(shares) < depth:
         raise DataError(f"acceptance_by_depth has {len(shares)} entries at depth {depth}; the file is damaged", path)
-    num_prompts = count(run.get("num_prompts"), path, "num_prompts")
+    num_prompts = count(run.get("num_prompts"), path, "num_prompts", at_most=MAX_PROMPTS)
     parts = an_object(run.get("time_share") or {}, path, "time_share")
     return BenchRun(
         batch=count(run.get("batch", 1), path, "batch"),
@@ -132,17 +126,14 @@ def _run(run: Mapping[str, Any], repeats: int, path: Path) -> BenchRun:
         speedup=_median(run.get("speedup"), path, "speedup"),
         conditional=conditional_from(shares[:depth]),
         num_prompts=num_prompts,
-        text_tokens=count(run.get("num_output_tokens"), path, "num_output_tokens") / num_prompts / repeats,
+        text_tokens=texts.of(run, num_prompts, count(run.get("num_output_tokens"), path, "num_output_tokens")),
         mean_length=number(run.get("mean_acceptance_length"), path, "mean_acceptance_length", 1.0) if depth else 1.0,
         prefill_share=share(parts.get("prefill", 0.0), path, "time_share.prefill"),
     )
 
 
 def _median(value: Any, path: Path, name: str) -> float:
-    found = number(an_object(value, path, name).get("median"), path, f"{name}.median")
-    if not found:
-        raise DataError(f"{name}.median is 0; the file is damaged", path)
-    return found
+    return number(an_object(value, path, name).get("median"), path, f"{name}.median", LEAST_TIME)
 
 
 def _key3(cell: Mapping[str, Any], path: Path, second: str, third: str) -> tuple[int, int, int]:
@@ -150,21 +141,9 @@ def _key3(cell: Mapping[str, Any], path: Path, second: str, third: str) -> tuple
     return batch, two, three
 
 
-def _sample(cell: Mapping[str, Any], path: Path) -> Sample:
+def _sample(cell: Mapping[str, Any], path: Path, least_s: float = 0.0) -> Sample:
     spread = an_object(cell.get("seconds"), path, "seconds")
-    low, median, high = (number(spread.get(name), path, f"seconds.{name}") for name in ("low", "median", "high"))
+    low, median, high = (
+        number(spread.get(name), path, f"step_costs seconds.{name}", least_s) for name in ("low", "median", "high")
+    )
     return mean_of(low, median, high), count(cell.get("num_steps"), path, "num_steps")
-
-
-def _repeats(command: Any) -> int:
-    """How often each prompt was decoded: the summaries do not say, the command line does."""
-    try:
-        words = shlex.split(command) if isinstance(command, str) else []
-    except ValueError:
-        words = []
-    for word, after in zip(words, [*words[1:], ""], strict=True):
-        if word == "--repeats" and after.isdigit() and int(after):
-            return int(after)
-        if word.startswith("--repeats=") and word[10:].isdigit() and int(word[10:]):
-            return int(word[10:])
-    return _DEFAULT_REPEATS

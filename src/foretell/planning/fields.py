@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from foretell.errors import DataError
+
+MAX_TOKENS = 2**20
+"""Of one prompt or text: about as long as contexts get. Longer ones in a file are damage, and would be walked through
+token by token."""
+LEAST_TIME = 1e-9
+"""Seconds of a step, a kernel or a token: no clock here sees less, and rates are one over it."""
+_MOST = 10**18
+"""No count, rate or time in a report comes near it, and products of a few such numbers do not overflow."""
 
 
 def objects(value: Any, path: Path, name: str) -> Sequence[Mapping[str, Any]]:
@@ -25,17 +32,28 @@ def an_object(value: Any, path: Path, name: str) -> Mapping[str, Any]:
 
 
 def number(value: Any, path: Path, name: str, at_least: float = 0.0) -> float:
-    """A finite number of at least ``at_least``."""
-    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value) or value < at_least:
-        raise DataError(f"{name} is {value!r:.60}, expected a number >= {at_least:g}; the file is damaged", path)
+    """A number from ``at_least`` to 10^18."""
+    if not isinstance(value, int | float) or isinstance(value, bool) or not at_least <= value <= _MOST:  # nor nan
+        raise DataError(
+            f"{name} is {value!r:.60}, expected a number >= {at_least:g} and <= {_MOST:g}; the file is damaged", path
+        )
     return float(value)
 
 
-def count(value: Any, path: Path, name: str, at_least: int = 1) -> int:
-    """A whole number of at least ``at_least``."""
-    if type(value) is not int or value < at_least:
-        raise DataError(f"{name} is {value!r:.60}, expected an integer >= {at_least}; the file is damaged", path)
+def count(value: Any, path: Path, name: str, at_least: int = 1, at_most: int = _MOST) -> int:
+    """A whole number from ``at_least`` to ``at_most``."""
+    if type(value) is not int or not at_least <= value <= at_most:
+        raise DataError(
+            f"{name} is {value!r:.60}, expected an integer >= {at_least} and <= {at_most:,}; the file is damaged", path
+        )
     return value
+
+
+def lengths(value: Any, path: Path, name: str) -> list[int]:
+    """Tokens of prompts or texts, at least one of them, each at most ``MAX_TOKENS`` long."""
+    if not isinstance(value, list) or not value:
+        raise DataError(f"{name} is {value!r:.60}, expected a list of lengths; the file is damaged", path)
+    return [count(item, path, name, at_most=MAX_TOKENS) for item in value]
 
 
 def share(value: Any, path: Path, name: str) -> float:

@@ -13,8 +13,11 @@ from foretell.checkpoints.files import read_json
 from foretell.errors import DataError
 from foretell.planning.acceptance import ALL
 from foretell.planning.bench_file import BenchFile
-from foretell.planning.fields import count, objects
+from foretell.planning.fields import count, lengths, objects
 from foretell.planning.groups import Text
+
+MAX_WALK = 2**22
+"""Tokens of all prompts and texts at one batch size: every step is walked through, several times a depth."""
 
 
 @dataclass(frozen=True)
@@ -31,18 +34,27 @@ class TextGroup:
 
 
 def read_groups(bench: BenchFile) -> dict[int, list[TextGroup]]:
-    """Groups of every batch size above 1. Raises DataError for lengths that are none."""
+    """Groups of every batch size above 1. Raises DataError for lengths that are none, or that no bench has."""
     values = read_json(bench.path)
     samples = objects(values.get("samples", []), bench.path, "samples")
     prompts = {
         count(batch.get("batch"), bench.path, "batches.batch"): batch.get("prompt_tokens")
         for batch in objects(values.get("batches", []), bench.path, "batches")
     }
-    return {
+    groups = {
         batch: _recorded(bench, batch, samples, prompts.get(batch)) or _even(bench, batch)
         for batch in bench.batches
         if batch > 1
     }
+    for batch, of_batch in groups.items():
+        texts = [text for group in of_batch for text in group.texts]
+        if (total := sum((text.prompt_tokens or 0) + text.num_tokens for text in texts)) > MAX_WALK:
+            raise DataError(
+                f"has {total:,} tokens of prompts and texts at batch {batch}, expected at most {MAX_WALK:,}; the file "
+                "is damaged, or give one of fewer prompts",
+                bench.path,
+            )
+    return groups
 
 
 def group_sizes(num_prompts: int, batch: int) -> list[int]:
@@ -59,7 +71,7 @@ def _recorded(bench: BenchFile, batch: int, samples: Any, prompts: Any) -> list[
         is_plain = (sample.get("system"), sample.get("depth")) == ("foretell", 0)
         index = sample.get("prompt")
         if is_plain and sample.get("batch") == batch and isinstance(index, int) and index not in groups:
-            texts = _lengths(bench, sample.get("num_tokens"), "samples.num_tokens")
+            texts = lengths(sample.get("num_tokens"), bench.path, "samples.num_tokens")
             of_prompts = _of_group(bench, prompts, index, len(texts))
             domain = sample.get("domain")
             groups[index] = TextGroup(
@@ -74,16 +86,10 @@ def _of_group(bench: BenchFile, prompts: Any, index: int, num_texts: int) -> lis
         return [None] * num_texts
     if not isinstance(prompts, list) or not 0 <= index < len(prompts):
         raise DataError("batches.prompt_tokens is no list of every group's; the file is damaged", bench.path)
-    found = _lengths(bench, prompts[index], "batches.prompt_tokens")
+    found = lengths(prompts[index], bench.path, "batches.prompt_tokens")
     if len(found) != num_texts:
         raise DataError(f"a group has {len(found)} prompts and {num_texts} texts; the file is damaged", bench.path)
     return found
-
-
-def _lengths(bench: BenchFile, values: Any, name: str) -> list[int]:
-    if not isinstance(values, list) or not values:
-        raise DataError(f"{name} is {values!r:.60}, expected a list of lengths; the file is damaged", bench.path)
-    return [count(value, bench.path, name) for value in values]
 
 
 def _even(bench: BenchFile, batch: int) -> list[TextGroup]:

@@ -12,6 +12,7 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from foretell.decoding.shape import Shape
 from foretell.planning.acceptance import tokens_per_pass
 from foretell.planning.costs import Costs, PromptCosts
 
@@ -19,6 +20,8 @@ MAX_STEP_TOKENS = 512
 """Tokens of a step: the engine's default, which bench does not change (decoding.core.Limits)."""
 _TRIALS = 32
 """Which drafts are accepted is drawn; the mean of so many draws moves by less than 1 %."""
+_ENOUGH_TOKENS = 2**20
+"""So many, over all draws: longer texts take fewer draws, since each of them is a mean of more steps already."""
 
 
 @dataclass(frozen=True)
@@ -42,8 +45,8 @@ class Drafts:
         return len(self.conditional)
 
     def nodes(self, depth: int) -> int:
-        """Of a row that may draft so deep: a chain is cut, a tree keeps its nodes (decoding.shape.Shape)."""
-        return min(depth, self.num_nodes) if self.num_nodes == self.depth or not depth else self.num_nodes
+        """Of a row that may draft so deep: a chain is cut, a tree keeps its nodes as far as its levels hold them."""
+        return Shape(self.depth, self.num_nodes).cut(depth).most_nodes
 
     def advance(self, dice: random.Random, depth: int) -> int:
         """Tokens that a step adds to a row that was drafted ``depth`` deep."""
@@ -71,7 +74,8 @@ class _Row:
 def group_seconds(costs: Costs, prompts: PromptCosts, batch: int, texts: Sequence[Text], drafts: Drafts) -> float:
     """Mean seconds from the start to the last token of ``texts``, ``batch`` at a time."""
     group = _Group(costs, prompts, batch, drafts)
-    trials = _TRIALS if drafts.depth else 1
+    enough = _ENOUGH_TOKENS // sum(text.num_tokens for text in texts)
+    trials = max(1, min(_TRIALS, enough)) if drafts.depth else 1
     return sum(group.seconds(texts) for _ in range(trials)) / trials
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from foretell.checkpoints.files import read_json
 from foretell.errors import DataError
-from foretell.planning.fields import an_object, count, number, objects
+from foretell.planning.fields import LEAST_TIME, an_object, count, number, objects
 from foretell.planning.measured import KEY, MeasuredMachine, Points, Shape
 from foretell.planning.model import Linear
 
@@ -65,7 +65,7 @@ def _points(cell: Mapping[str, Any], xs: str, path: Path) -> Points:
     at, seconds = cell.get(xs), cell.get("seconds")
     if not isinstance(at, list) or not isinstance(seconds, list) or len(at) != len(seconds) or not at:
         raise DataError(f"{xs} and seconds are no lists of one length; the file is damaged", path)
-    points = [(number(x, path, xs), number(y, path, "seconds")) for x, y in zip(at, seconds, strict=True)]
+    points = [(number(x, path, xs), number(y, path, "seconds", LEAST_TIME)) for x, y in zip(at, seconds, strict=True)]
     if any(after <= before for (before, _), (after, _) in zip(points, points[1:], strict=False)):
         raise DataError(f"{xs} do not rise; the file is damaged", path)
     return points

@@ -51,7 +51,8 @@ class MeasuredCosts:
     def pass_s(self, batch: int, nodes: float) -> float:
         """Seconds of a pass over ``nodes`` tokens of each of ``batch`` rows, and of everything behind it."""
         rows = max(batch * nodes, self._machine.least_rows if batch == 1 else 1)
-        return _at(self._passes, batch, nodes) + self._wider(self._trunk, self._machine.thin, rows, rows)
+        wider = self._seconds(self._trunk, rows, rows) - self._seconds(self._machine.thin, rows, rows)
+        return _at(self._passes, batch, nodes) + max(0.0, wider)
 
     def draft_s(self, batch: int, depth: int, num_true: float, width: float) -> float:
         """Seconds of drafting. The thin model's drafts are hardly ever accepted, so its heads read one token a row."""
@@ -60,7 +61,7 @@ class MeasuredCosts:
             read, projected = self._heads.num_read(level, num_true, width), self._heads.num_projected(level, width)
             total += self._seconds(self._head, batch * read, batch * projected)
             total -= self._seconds(self._machine.thin_head, batch, batch)
-        return total
+        return max(0.0, total)
 
     def join_s(self, rows: int, nodes: float, pieces: Sequence[int], num_first: int) -> float:
         """See ``PromptCosts``."""
@@ -84,9 +85,6 @@ class MeasuredCosts:
         rest -= self._alone(thin_layers, num_tokens) - self._alone(thin_layers, num_prompts)
         wide = self._alone(layers, max(0, rows - num_prompts) + num_tokens) - self._alone(layers, rows)
         return (max(0.0, rest) + max(0.0, wide)) * (depth if self._heads.distinct else 1)
-
-    def _wider(self, real: Sequence[Linear], thin: Sequence[Linear], rows: float, projected: float) -> float:
-        return self._seconds(real, rows, projected) - self._seconds(thin, rows, projected)
 
     def _seconds(self, linears: Sequence[Linear], rows: float, projected: float) -> float:
         """All layers at ``rows`` rows, and the output matrix, the last one, at ``projected``."""

@@ -17,10 +17,10 @@ from typing import Any
 from foretell.checkpoints.files import TensorHeader, one_line, read_json
 from foretell.errors import CheckpointError, UnsupportedModel
 from foretell.inspection.costs import embedding_of, experts_of, output_matrix, parameter_counts, trunk_cost
-from foretell.inspection.inspection import Inspection
 from foretell.inspection.model import inspect_stored
 from foretell.inspection.open_folder import open_folder
-from foretell.planning.layer_caches import block_layer, head_cache, layer_caches
+from foretell.planning.head_sizes import with_native
+from foretell.planning.layer_caches import head_cache, layer_caches
 from foretell.planning.model import HeadModel, Linear, PlanModel, linears_of
 from foretell.planning.presets import PRESETS
 from foretell.planning.stack import Stack
@@ -28,6 +28,8 @@ from foretell.planning.stack import Stack
 Shapes = Mapping[str, tuple[int, ...]]
 
 _LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.")
+_FIRST_HALF = re.compile(r".*\.(?:self_attn|mlps|input_layernorm|post_attention_layernorm)\.0\.")
+"""What heads take of a layer with two attentions, as models/block_layer does."""
 
 
 def open_model(model: str) -> PlanModel:
@@ -77,12 +79,14 @@ def _config(values: Mapping[str, Any], path: Path | None = None) -> Any:
 
 
 def _planned(name: str, config: Any, folder: Path | None = None) -> PlanModel:
+    from foretell.models.support import block_index, num_decoder_layers
+
     text = config.get_text_config()
     experts = experts_of(text.to_dict())
     caches = layer_caches(text, name)
     if not caches:
         raise CheckpointError(f"{name}: num_hidden_layers is 0; give the config of a model with layers")
-    found: Inspection | None = None
+    stored, found = None, None
     if folder is None:
         shapes = _skeleton_shapes(name, config)
         counts = {tensor: math.prod(shape) for tensor, shape in shapes.items()}
@@ -97,9 +101,10 @@ def _planned(name: str, config: Any, folder: Path | None = None) -> PlanModel:
     if cost is None or embedding_of(counts) is None:
         raise CheckpointError(f"{name}: no trunk in it, only heads or another model; give the trunk")
     stack = Stack.of(counts, experts)
-    block = {tensor: n for tensor, n in counts.items() if _index_of(tensor) == block_layer(text)}
-    heads = _own_heads(found, stack) if found is not None and found.mtp_tensors else None
-    hidden, num_layers = int(text.hidden_size), int(text.num_hidden_layers)
+    like = block_index(text, -1, name)
+    block = {tensor: n for tensor, n in counts.items() if _index_of(tensor) == like}
+    block = {tensor: n for tensor, n in block.items() if _FIRST_HALF.match(tensor)} or block
+    hidden, num_layers = int(text.hidden_size), num_decoder_layers(text)
     inner = Linear(hidden, 2 * hidden, 1)
     built = HeadModel(
         stack=replace(_with_projection(Stack.of(block, experts), hidden), output=stack.output),
@@ -108,7 +113,7 @@ def _planned(name: str, config: Any, folder: Path | None = None) -> PlanModel:
         origin="one layer of the trunk's kind and a projection",
         linears=(inner, *linears_of({t: shapes[t] for t in block})),
     )
-    return PlanModel(
+    model = PlanModel(
         name=name,
         hidden_size=hidden,
         vocab_size=output_matrix(counts) // hidden,
@@ -116,26 +121,11 @@ def _planned(name: str, config: Any, folder: Path | None = None) -> PlanModel:
         parameters=cost.parameters,
         stack=stack,
         caches=tuple(caches),
-        heads=replace(built, **heads) if heads else built,
+        heads=built,
         linears=linears_of({t: s for t, s in shapes.items() if _index_of(t) is not None}),
         config=text,
     )
-
-
-def _own_heads(found: Inspection, trunk: Stack) -> dict[str, Any]:
-    """What is known of a folder's native heads."""
-    if found.costs is None or not found.costs.depths or not found.heads or found.heads["kind"] != "sequential":
-        raise UnsupportedModel(
-            f"{found.path}: its heads are not sequential ones that can be planned; plan the trunk alone"
-        )
-    first, count = found.costs.depths[0], len(found.costs.depths)
-    return {
-        "stack": Stack.of_module(first, trunk.output, trunk.experts),
-        "parameters": first.parameters,
-        "distinct": count > 1,
-        "max_depth": count if count > 1 else None,
-        "origin": f"{count} native module{'s' * (count > 1)}",
-    }
+    return with_native(model, found, stored) if stored and found and found.mtp_tensors else model
 
 
 def _with_projection(block: Stack, hidden: int) -> Stack:

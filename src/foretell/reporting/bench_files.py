@@ -27,6 +27,11 @@ def read_bench(node: Node, name: str) -> Bench:
         notes=[f"batch {batch}: {note}" for batch, part in batches.items() for note in part.texts("notes")],
         warnings=[text for text in node.texts("warnings") if text != where.load_note],  # that one has its place
         incomplete=bool(node.flag("incomplete")),
+        stopped={
+            batch: (made, planned)
+            for batch, part in batches.items()
+            if (made := part.count("num_measured")) is not None and (planned := part.count("num_planned")) is not None
+        },
     )
 
 
@@ -50,7 +55,13 @@ def read_compare(node: Node, name: str) -> Compare:
                 extra_memory_bytes=part.number("extra_memory_bytes"),
             )
         )
-    return Compare(read_bench(node, name), systems)
+    by_system = node.node("step_costs")
+    costs = {
+        clean(key): (_costs(by_system.node(key), "pass"), _costs(by_system.node(key), "draft"))
+        for key, value in by_system.values.items()
+        if isinstance(value, dict)
+    }
+    return Compare(read_bench(node, name), systems, costs)
 
 
 def read_where(node: Node) -> Where:

@@ -27,6 +27,7 @@ def read_eval(node: Node, name: str) -> Eval:
         decoded=[_decoded(part) for part in spent],
         warnings=node.texts("warnings"),
         where=read_where(node),
+        incomplete=bool(node.flag("incomplete")),
     )
 
 

@@ -112,7 +112,7 @@ class Parsed:
 class Eval:
     """An eval file; a part that was not asked for is None or empty. ``depth`` is None where nothing was decoded.
 
-    ``warnings``: what the command said against its own figures.
+    ``warnings``: what the command said against its own figures. ``incomplete``: a measurement was not finished.
     """
 
     name: str
@@ -126,3 +126,4 @@ class Eval:
     decoded: list[Decoded]
     warnings: list[str]
     where: Where
+    incomplete: bool = False

@@ -36,7 +36,8 @@ def summary(one: Eval) -> str:
         judged = None if None in (outcomes := (parsed.num_parsed, parsed.num_failed, parsed.num_empty)) else outcomes
         total = "-" if judged is None else f"{sum(n for n in judged if n is not None):,}"
         text = f"{number(parsed.num_parsed, 0)} of {total} judged {parsed.language} answers parse"
-        cut = f"; {parsed.num_cut_off:,} more were cut off and not judged" if parsed.num_cut_off else ""
+        full = f", {parsed.num_context_full:,} of them by a full context," if parsed.num_context_full else ""
+        cut = f"; {parsed.num_cut_off:,} more were cut off{full} and not judged" if parsed.num_cut_off else ""
         parts.append(text + cut)
     return f"{'. '.join(parts) or 'Nothing was evaluated'}."
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from foretell.reporting.labels import change, counted, ratio
 from foretell.reporting.page import Paragraph
 from foretell.reporting.plan_results import Beside, PlanFile, Planned
+from foretell.reporting.plan_words import follows
 
 COSTS = {"step_costs": "the file's own step costs", "hardware": "the machine of the plan"}
 """Where a prediction beside a bench file comes from, in words."""
@@ -36,10 +37,8 @@ def foretold(plan: Planned) -> str:
     best = plan.best
     if best is None:
         return f"{front}no acceptance was given, so there is no speed-up."
-    if not best.depth:
-        return f"{front}drafting does not pay.{_unless(plan)}"
-    gain = "" if best.speedup is None else f", {ratio(best.speedup)}x plain decoding"
-    return f"{front}best depth {best.depth}{gain}. {_until(plan)}{_unless(plan)}"
+    known = (plan.break_even_batch, plan.searched_batch, plan.max_batch)
+    return front + " ".join(follows(best.depth, best.speedup, *known))
 
 
 def errors(rows: Sequence[Beside]) -> str:
@@ -62,11 +61,11 @@ def _missed(rows: Sequence[Beside], source: str) -> list[str]:
         measured = [(row.measured_speedup, row) for row in own if row.measured_speedup is not None]
         if len(predicted) < len(own) or len(measured) < len(own) or len(own) < 2:
             continue
-        (_, first), (top, best) = max(predicted, key=lambda p: p[0]), max(measured, key=lambda p: p[0])
+        (_, first), (top, fastest) = max(predicted, key=lambda p: p[0]), max(measured, key=lambda p: p[0])
         if first.measured_speedup is not None and first.measured_speedup < top:
             found.append(
                 f"at batch {batch} {_setting(first)} was predicted best, which ran at "
-                f"{ratio(first.measured_speedup)}x; {_setting(best)} ran at {ratio(top)}x"
+                f"{ratio(first.measured_speedup)}x; {_setting(fastest)} ran at {ratio(top)}x"
             )
     if not found:
         return []
@@ -76,15 +75,3 @@ def _missed(rows: Sequence[Beside], source: str) -> list[str]:
 
 def _setting(row: Beside) -> str:
     return row.label.partition(", ")[2]
-
-
-def _unless(plan: Planned) -> str:
-    return " The weights do not fit; this is as if they did." if plan.max_batch == 0 else ""
-
-
-def _until(plan: Planned) -> str:
-    if plan.break_even_batch is not None:
-        return f"Drafting stops paying at batch {plan.break_even_batch:,}."
-    if plan.searched_batch is None:
-        return ""
-    return f"Drafting pays at every batch size up to {plan.searched_batch:,}."

@@ -17,6 +17,7 @@ from foretell.reporting.section_proof import verified, warnings
 from foretell.reporting.section_served import compared_served
 from foretell.reporting.section_speed import acceptance, speed
 from foretell.reporting.section_steps import costs, times
+from foretell.reporting.section_system_costs import system_costs
 from foretell.reporting.section_training import probed, trained
 from foretell.reporting.style import with_ids
 
@@ -32,6 +33,7 @@ def build(results: Results, title: str, version: str) -> Page:
         *speed(results.benches),
         *acceptance(results.benches),
         *costs(every),
+        *system_costs(results.compares),
         *times(results.benches),
         *planned(results.plans),
         *predicted(results.plans),

@@ -27,7 +27,8 @@ class StepCost:
 class Bench:
     """A bench file. ``unlike``: for each batch size, texts of a system that are not depth 0's.
 
-    ``warnings``: what the command that wrote the file said against its own figures.
+    ``warnings``: what the command that wrote the file said against its own figures. ``stopped``: for each batch size
+    that was not finished, measurements that were made and that were to be made.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Bench:
     notes: list[str]
     warnings: list[str]
     incomplete: bool = False
+    stopped: dict[int, tuple[int, int]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -60,10 +62,11 @@ class System:
 
 @dataclass(frozen=True)
 class Compare:
-    """A compare file: a bench whose runs belong to ``systems``."""
+    """A compare file: a bench whose runs belong to ``systems``. ``costs``: passes and drafts by a system's name."""
 
     bench: Bench
     systems: list[System]
+    costs: dict[str, tuple[list[StepCost], list[StepCost]]] = field(default_factory=dict)
 
     def system_of(self, run: Run) -> System | None:
         """The one of the run's name and depth, or of its name; None for plain decoding."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from foretell.reporting.eval_results import Eval
+from foretell.reporting.labels import joined
 from foretell.reporting.page import ABSENT, Block, Code, Paragraph, Section, Table
 from foretell.reporting.plan_results import PlanFile
 from foretell.reporting.proof_results import Probe, Verify, Where
@@ -49,19 +50,23 @@ def measured(benches: Sequence[Bench], proofs: Sequence[Verify | Probe | Eval | 
     for name, where in zip(names, wheres, strict=True):
         if where.load_note:
             blocks.append(Paragraph(f"{name}: {where.load_note}.", warns=True))
-    for bench in benches:
-        if bench.incomplete:
-            blocks.append(
-                Paragraph(
-                    f"{bench.name}: interrupted: figures are of whole turns, and batch sizes may be missing.",
-                    warns=True,
-                )
-            )
+    blocks += [_interrupted(bench) for bench in benches if bench.incomplete]
+    blocks += [
+        Paragraph(f"{one.name}: interrupted: what was not measured to the end is missing.", warns=True)
+        for one in proofs
+        if isinstance(one, Eval) and one.incomplete
+    ]
     blocks.append(Table("Where and how it was measured", ["", *names], rows))
     for name, where in zip(names, wheres, strict=True):
         if where.command:
             blocks += [Paragraph(f"{name} was made with"), Code(where.command)]
     return [Section("What was measured", blocks)]
+
+
+def _interrupted(bench: Bench) -> Paragraph:
+    counts = [f"{made:,} of {planned:,} measurements at batch {b}" for b, (made, planned) in bench.stopped.items()]
+    front = f"{bench.name}: interrupted{f' after {joined(counts)}' if counts else ''}"
+    return Paragraph(f"{front}: figures are of whole turns, and batch sizes may be missing.", warns=True)
 
 
 def _batches(bench: Bench) -> list[int]:

@@ -10,10 +10,11 @@ from foretell.reporting.labels import change, number, percent, ratio
 from foretell.reporting.lead_plan import COSTS, errors
 from foretell.reporting.page import ABSENT, Block, Section, Table, slug
 from foretell.reporting.plan_results import Beside, PlanFile, Planned, PlannedDepth
+from foretell.reporting.plan_words import BOUNDS, EXPERTS
 from foretell.reporting.scaled import BYTES, FLOPS, SECONDS, Units, scaled
 
 _SECONDS_ARE = {
-    "bounds": "Seconds are bounds from a data sheet: no launch, no communication, no kernel below its peak.",
+    "bounds": BOUNDS,
     "adjusted bounds": "Seconds are bounds from a data sheet, adjusted by what was said of the machine.",
     "measured": "Seconds are put together from kernels and steps that were measured on the machine.",
 }
@@ -79,7 +80,7 @@ def _depths(name: str, plan: Planned) -> Table:
     if "simple" in shown:
         notes.append("Simple: tokens a pass over 1 + c D, as if a pass cost the same at every width.")
     if "experts" in shown:
-        notes.append("Experts: distinct ones a layer and pass, were routing uniform and tokens independent.")
+        notes.append(EXPERTS)
     if plan.published:
         said = ", ".join(f"{ratio(speedup)}x at batch {batch}" for batch, speedup in plan.published.items())
         notes.append(f"Published by others: {said} ({plan.published_source or 'no source named'}).")

@@ -21,7 +21,7 @@ def costs(benches: Sequence[Bench]) -> list[Section]:
     figures: list[Block] = []
     tables: list[Block] = []
     for bench in benches:
-        plain = {c.batch: c.seconds.median for c in bench.passes if _is_plain(c) and c.seconds.median > 0}
+        plain = {c.batch: c.seconds.median for c in bench.passes if is_plain(c) and c.seconds.median > 0}
         full = [
             c for c in bench.passes if c.rows == c.batch in plain and c.num_steps >= FEWEST_STEPS and c.nodes >= c.rows
         ]
@@ -69,7 +69,8 @@ def times(benches: Sequence[Bench]) -> list[Section]:
     return [Section("Where the time goes", [*figures, *tables])] if tables else []
 
 
-def _is_plain(c: StepCost) -> bool:
+def is_plain(c: StepCost) -> bool:
+    """A pass of one node for every place of the batch."""
     return c.rows == c.batch == c.nodes
 
 
