@@ -4,8 +4,8 @@
 
 Starts the server itself, with little memory for keys and values so that it is soon full, watches its size, and holds
 every greedy answer against a plain run of the engine: equal, or different at a token where the two best logits nearly
-tie (batches of different size round differently). Exit code 1 where an answer differs otherwise, a request fails, or
-rows are left over.
+tie (batches of different size round differently). Exit code 1 where an answer differs otherwise, a request fails, rows
+are left over, or the server grew by more than --most-growth MiB in the second half.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import random
 import re
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,15 @@ from foretell.analysis.environment import environment
 from foretell.analysis.near_tie import near_tie_gap, next_logits
 
 MOST = 40
+SCHEMA = {
+    "type": "object",
+    "properties": {"rivers": {"type": "array", "items": {"type": "string", "maxLength": 12}, "maxItems": 2}},
+    "required": ["rivers"],
+    "additionalProperties": False,
+}
 NUM_PROMPTS = 30
+KINDS = {"whole": 4, "streamed": 4, "sampled": 1, "chat": 1, "json": 1, "silent": 1, "aborted": 2, "refused": 1}
+"""What clients ask for, and how often: chats have a stop string and log-probabilities, silent ones do not read."""
 
 
 def start(args: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
@@ -54,6 +63,7 @@ def start(args: argparse.Namespace) -> tuple[subprocess.Popen[str], str]:
     for text in process.stderr:
         print(text, end="", file=sys.stderr)
         if found := re.search(r"serving \S+ at (http://\S+)", text):
+            threading.Thread(target=sys.stderr.writelines, args=[process.stderr], daemon=True).start()
             return process, found[1]
     raise SystemExit("the server did not start")
 
@@ -68,7 +78,7 @@ class Soak:
         self.num_clients = num_clients
         self.model = ""
         self.answers: dict[tuple[int, int, tuple[int, ...]], int] = {}
-        self.counts = dict.fromkeys(("whole", "streamed", "sampled", "aborted", "refused", "errors"), 0)
+        self.counts = dict.fromkeys((*KINDS, "errors"), 0)
 
     async def run(self) -> None:
         """All clients."""
@@ -79,7 +89,7 @@ class Soak:
     async def _client(self, client: openai.AsyncOpenAI, rng: random.Random) -> None:
         while time.monotonic() < self.end:
             index, size = rng.randrange(len(self.prompts)), rng.randint(1, MOST)
-            kind = rng.choices(["whole", "streamed", "sampled", "aborted", "refused"], [4, 4, 1, 2, 1])[0]
+            kind = rng.choices(list(KINDS), list(KINDS.values()))[0]
             policy = rng.choice([{"policy": "off"}, {"policy": "auto"}, {"depth": rng.randint(1, 4)}])
             try:
                 await self._one(client, kind, index, size, policy, rng)
@@ -95,6 +105,24 @@ class Soak:
         fields: Any = {"model": self.model, "prompt": self.prompts[index], "max_tokens": size, "extra_body": extra}
         if kind == "refused":
             await client.completions.create(**fields | {"temperature": 9})
+        elif kind == "chat":
+            chat = {"role": "user", "content": self.prompts[index]}
+            done = await client.chat.completions.create(
+                model=self.model, messages=[chat], max_tokens=size, stop=[" the"], logprobs=True, top_logprobs=3
+            )
+            assert " the" not in done.choices[0].message.content
+        elif kind == "json":
+            chat = {"role": "user", "content": "Name two rivers."}
+            form = {"type": "json_schema", "json_schema": {"name": "rivers", "schema": SCHEMA}}
+            done = await client.chat.completions.create(
+                model=self.model, messages=[chat], max_tokens=100, response_format=form, extra_body=extra
+            )
+            if done.choices[0].finish_reason == "stop":
+                assert set(json.loads(done.choices[0].message.content)) == {"rivers"}
+        elif kind == "silent":
+            stream = await client.completions.create(**fields, temperature=0, stream=True)
+            await asyncio.sleep(3)
+            await stream.close()
         elif kind == "sampled":
             await client.completions.create(**fields, temperature=1.0, n=rng.randint(1, 3))
         elif kind == "whole":
@@ -158,6 +186,7 @@ async def main() -> int:
     parser.add_argument("--heads")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--clients", type=int, default=12)
+    parser.add_argument("--most-growth", type=float, default=64, help="MiB in the second half")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     records = [json.loads(line) for line in Path("prompts/chat.jsonl").read_text(encoding="utf-8").splitlines()]
@@ -174,12 +203,13 @@ async def main() -> int:
         process.wait(60)
     texts = compare(args, soak)
     half = [sample["rss_mib"] for sample in memory[len(memory) // 2 :]]
+    growth = half[-1] - half[0] if half else 0.0
     report = {
         "environment": environment(torch.float32, " ".join(sys.argv)),
         "minutes": args.minutes,
         "counts": soak.counts,
         "texts": texts,
-        "growth_mib_in_second_half": half[-1] - half[0] if half else None,
+        "growth_mib_in_second_half": growth,
         "left_over": {name: status[name] for name in ("num_running", "num_waiting", "kv_cache_usage")},
         "exit_code": process.returncode,
         "memory": memory,
@@ -187,8 +217,8 @@ async def main() -> int:
     print(json.dumps({name: value for name, value in report.items() if name != "memory"}, indent=1))
     if args.json:
         args.json.write_text(json.dumps(report, indent=1), encoding="utf-8")
-    good = not texts["different"] and not soak.counts["errors"] and not any(report["left_over"].values())
-    return 0 if good and process.returncode == 0 else 1
+    bad = texts["different"], soak.counts["errors"], *report["left_over"].values(), growth > args.most_growth
+    return 0 if not any(bad) and process.returncode == 0 else 1
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from foretell.checkpoints.files import TensorHeader
-from foretell.checkpoints.quantisation import is_exempt, quantisation_of
+from foretell.checkpoints.quantisation import exceptions, is_exempt, quantisation_of
 from foretell.inspection.inspection import Inspection
 from foretell.inspection.model import inspect_stored
 from tests.inspection.manifests import Headers, bf16, stored
@@ -42,12 +42,20 @@ def model(quantised_heads: bool, settings: Any) -> Inspection:
     [
         (True, FP8, "quantised", ""),
         (False, FP8, "plain", "stored plain (mtp.layers.0.self_attn.q_proj): engines read them wrongly"),
-        (False, FP8 | {"modules_to_not_convert": ["lm_head", "mtp"]}, "plain", ""),
+        (False, FP8 | {"modules_to_not_convert": ["mtp.layers.0.self_attn.q_proj"]}, "plain", ""),
+        (False, FP8 | {"modules_to_not_convert": ["mtp"]}, "plain", "name them in modules_to_not_convert"),
+        (False, {"quant_method": "awq", "modules_to_not_convert": ["mtp"]}, "plain", ""),
+        (False, {"quant_method": "compressed-tensors", "ignore": ["mtp"]}, "plain", "name them in ignore"),
         (False, FP8 | {"modules_to_not_convert": ["lm_head"]}, "plain", "name them in modules_to_not_convert"),
         (False, {"quant_method": "compressed-tensors", "ignore": ["lm_head"]}, "plain", "name them in ignore"),
         (False, {"quant_method": "compressed-tensors", "ignore": ["re:mtp.*"]}, "plain", ""),
         (False, {"quant_method": "modelopt", "quant_algo": "FP8", "exclude_modules": ["mtp*"]}, "plain", ""),
-        (True, FP8 | {"modules_to_not_convert": ["mtp"]}, "quantised", "leaves out 1 matrices of the heads"),
+        (
+            True,
+            FP8 | {"modules_to_not_convert": ["mtp.layers.0.self_attn.q_proj"]},
+            "quantised",
+            "leaves out 1 matrices of the heads",
+        ),
         (True, None, None, "config has no quantization_config"),
         (True, "fp8", None, "config's quantization_config is 'fp8'; expected an object"),
     ],
@@ -106,4 +114,23 @@ def test_method_and_bits(settings: dict[str, Any], method: str, bits: int | None
     ],
 )
 def test_exceptions(entry: str, expected: bool) -> None:
-    assert is_exempt("mtp.layers.0.mlp.gate", ["lm_head", entry]) is expected
+    assert is_exempt("mtp.layers.0.mlp.gate", ["lm_head", entry], "modelopt") is expected
+
+
+@pytest.mark.parametrize("method", ["fp8", "compressed-tensors", "awq"])
+def test_what_is_written_is_understood(method: str) -> None:
+    """As vLLM reads it: whole names or, for compressed-tensors, expressions; elsewhere also what lies around."""
+    modules = ["mtp.fc", "mtp.layers.0.mlp.experts.0.up_proj", "mtp.layers.0.self_attn.q_proj"]
+    entries = exceptions(method, modules)
+    assert entries == (["mtp.fc", "mtp.layers.0"] if method == "awq" else modules)
+    assert all(is_exempt(module, entries, method) for module in modules)
+    assert not is_exempt("mtp.layers.1.self_attn.q_proj", entries, method)
+    for entry, others in {"mtp.layers.0": ("awq",), "re:mtp\\.layers": ("awq", "compressed-tensors")}.items():
+        assert is_exempt("mtp.layers.0.self_attn.k_proj", [entry], method) is (method in others)
+
+
+def test_one_expert_of_fp8_speaks_for_its_layer() -> None:
+    """As vLLM, which holds them in one module, asks for it."""
+    entry = "mtp.layers.0.mlp.experts.0.up_proj"
+    assert is_exempt("mtp.layers.0.mlp.experts.7.down_proj", [entry], "fp8")
+    assert not is_exempt("mtp.layers.0.mlp.shared_experts.down_proj", [entry], "fp8")

@@ -8,9 +8,10 @@ import torch
 from foretell.config import SamplingParams
 from foretell.decoding.engine import Engine
 from foretell.errors import UsageError
+from foretell.models.chat import EDGE, text_token_ids
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
-from tests.fixtures import byte_tokenizer, tiny_llama
+from tests.fixtures import byte_tokenizer, encode, tiny_llama
 
 ONE = SamplingParams(max_tokens=2)
 
@@ -57,3 +58,26 @@ def test_wrong_params_are_refused(engine: Engine, params: object) -> None:
 def test_wrong_max_batch_is_refused(engine: Engine, max_batch: object) -> None:
     with pytest.raises(UsageError, match="max_batch"):
         Engine(engine.model, max_batch=max_batch)  # type: ignore[arg-type]
+
+
+def test_a_text_far_too_long_is_not_read_to_its_end() -> None:
+    class Counting:
+        def __init__(self) -> None:
+            self.num_characters = 0
+            self.tokenizer = byte_tokenizer()
+
+        def __call__(self, text: str, **options: object) -> object:
+            self.num_characters += len(text)
+            return self.tokenizer(text, **options)
+
+    counting = Counting()
+    found = text_token_ids(counting, "x" * 10**6, "it", most=100)
+    assert 100 + EDGE < len(found) < 2_000 and counting.num_characters == len(found)
+    assert text_token_ids(counting, "x" * 10**4, "it") == encode("x" * 10**4)
+    for size in (100 + EDGE, 1824, 1825):
+        assert len(text_token_ids(counting, "x" * size, "it", most=100)) == min(size, 1824)
+
+    def forty_a_token(text: str, **options: object) -> object:
+        return {"input_ids": [0] * (len(text) // 40)}
+
+    assert len(text_token_ids(forty_a_token, "x" * 6_500, "it", most=100)) == 162  # no more than the edge: all of them

@@ -97,6 +97,18 @@ HYBRID = ["linear_attention", "full_attention"]
         ),
         (behind(), "Glm4MoeForCausalLM", {"num_nextn_predict_layers": 1}, {"vLLM": "expects experts"}),
         (
+            behind(),
+            "DeepseekV3ForCausalLM",
+            {"num_nextn_predict_layers": 1, "n_routed_experts": 8, "first_k_dense_replace": 1},
+            {"vLLM": "expects experts", "llama.cpp": "drops"},
+        ),
+        (
+            behind(),
+            "DeepseekV3ForCausalLM",
+            {"num_nextn_predict_layers": 1, "n_routed_experts": 8, "first_k_dense_replace": 3},
+            {"vLLM": "decodes"},
+        ),
+        (
             behind(2),
             "Glm4MoeForCausalLM",
             {"num_nextn_predict_layers": 2},

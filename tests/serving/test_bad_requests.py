@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.fixtures import script_trunk
+from tests.fixtures import encode, script_trunk
 from tests.serving.live import ALPHABET, Live, live, scripted, service_of
 
 CHAT = "/v1/chat/completions"
@@ -93,9 +93,29 @@ def test_a_model_that_computes_no_numbers_turns_red() -> None:
     with torch.no_grad():
         service.engine.model.trunk.output_head.weight.fill_(float("nan"))
     with live(service) as broken:
-        status, body = broken.complete(max_tokens=2)
-        assert (status, body["error"]["code"]) == (500, "engine_error")
+        for _ in range(3):
+            status, body = broken.complete(max_tokens=2)
+            assert (status, body["error"]["code"]) == (500, "engine_error")
         assert broken.get("/health")[0] == 503
+
+
+def test_one_request_without_numbers_stops_no_other() -> None:
+    """And three of them in a row, which are more than bad luck, turn the server red."""
+    import torch
+
+    service = scripted()
+    with torch.no_grad():
+        service.engine.model.trunk.model.get_input_embeddings().weight[encode("z")[0]] = float("nan")
+    with live(service) as server:
+        for _ in range(2):
+            for _ in range(2):
+                status, body = server.complete("z", max_tokens=2)
+                assert (status, body["error"]["code"]) == (500, "engine_error")
+            assert server.get("/health")[0] == 200
+            assert server.complete("a", max_tokens=2)[1]["choices"][0]["text"] == "bc"
+        for _ in range(3):
+            server.complete("z", max_tokens=2)
+        assert server.get("/health")[0] == 503
 
 
 def test_a_body_that_is_not_marked_as_json(server: Live) -> None:

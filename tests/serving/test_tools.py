@@ -143,15 +143,6 @@ def test_free_calls_are_read_from_their_marks(size: int) -> None:
     assert read('<tool_call>{"name": "stop"}') == ("", [("stop", {})])
 
 
-def test_one_call_at_most() -> None:
-    request = ChatRequest.model_validate(
-        {"messages": [{"role": "user", "content": "x"}], "tools": TOOLS, "parallel_tool_calls": False}
-    )
-    reader = ToolReader(request)
-    assert reader.push('<tool_call>{"name": "stop"}</tool_call>' * 2) == ""
-    assert [call["function"]["name"] for call in reader.end()[1]] == ["stop"]
-
-
 def test_what_a_template_does_not_know_is_refused(server: Live) -> None:
     tokenizer = server.service.engine.model.trunk.tokenizer
     for template, word in (("{{ messages[0].content }}", "no place for tools"), ("{{ tools }}", "required")):
@@ -162,6 +153,31 @@ def test_what_a_template_does_not_know_is_refused(server: Live) -> None:
             tokenizer.chat_template = TEMPLATE
         assert (status, body["error"]["param"]) == (400, "tools") and word in body["error"]["message"]
     assert server.chat("x", tools=TOOLS, tool_choice="none", max_tokens=2)[0] == 200
-    form = {"type": "json_object"}
-    status, body = server.chat("x", tools=TOOLS, tool_choice="required", response_format=form)
-    assert (status, body["error"]["param"]) == (400, "response_format")
+
+
+def test_what_would_keep_a_call_from_coming_is_refused(server: Live) -> None:
+    forms = {"type": "json_object"}
+    for fields, param in (
+        ({"response_format": forms}, "response_format"),
+        ({"response_format": forms, "tool_choice": "required"}, "response_format"),
+        ({"stop": ["x"], "tool_choice": "required"}, "stop"),
+    ):
+        status, body = server.chat("x", tools=TOOLS, max_tokens=2, **fields)
+        assert (status, body["error"]["param"]) == (400, param)
+    for fields in (
+        {"response_format": {"type": "text"}},
+        {"stop": ["x"]},
+        {"response_format": forms, "tool_choice": "none"},
+    ):
+        assert server.chat("x", tools=TOOLS, max_tokens=2, **fields)[0] == 200
+
+
+def test_a_second_call_that_was_not_wanted_stays_text() -> None:
+    request = ChatRequest.model_validate(
+        {"messages": [{"role": "user", "content": "x"}], "tools": TOOLS, "parallel_tool_calls": False}
+    )
+    reader = ToolReader(request)
+    call = '<tool_call>{"name": "weather", "arguments": {"city": "Rome"}}</tool_call>'
+    shown = reader.push(call + call)
+    rest, calls = reader.end()
+    assert len(calls) == 1 and shown + rest == call

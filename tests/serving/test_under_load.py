@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import signal
 import socket
 import threading
 import time
@@ -11,7 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+from fastapi.responses import JSONResponse
 
+from foretell.serving import app, run
 from tests.fixtures import encode
 from tests.serving.live import ALPHABET, Live, live, scripted, slow_down
 
@@ -110,18 +113,24 @@ HALF = b"POST /v1/completions HTTP/1.1\r\nHost: x\r\n"
 WHOLE = b"GET /health HTTP/1.1\r\nHost: x\r\n\r\n"
 
 
-@pytest.mark.parametrize("says", [b"", HALF, WHOLE, WHOLE + HALF, WHOLE + WHOLE + HALF])
-def test_who_says_nothing_whole_is_let_go(says: bytes) -> None:
+BODY_TO_COME = b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n\r\n"
+
+
+@pytest.mark.parametrize(
+    "says", [[], [HALF], [WHOLE], [WHOLE, HALF], [WHOLE + WHOLE, HALF], [BODY_TO_COME, b"x", b"x"]]
+)
+def test_who_says_nothing_whole_is_let_go(says: list[bytes]) -> None:
     with live(scripted(), idle_s=1) as server:
         host, port = server.url.removeprefix("http://").split(":")
         with socket.create_connection((host, int(port)), 10) as idle:
-            for part in says.partition(HALF):
+            for part in says:
                 idle.sendall(part)
                 time.sleep(0.1)
             answers = b""
             while part := _received(idle):
                 answers += part
-            assert answers.count(b"HTTP/1.1 200") == says.count(b"GET") and server.num_connections == 0
+            assert answers.count(b"HTTP/1.1 200") == b"".join(says).count(b"GET")
+            wait_until(lambda: server.num_connections == 0)
 
 
 def _received(client: socket.socket) -> bytes:
@@ -140,6 +149,52 @@ def test_a_slow_answer_is_not_idle() -> None:
             body = json.dumps(LONG | {"max_tokens": 15})
             connection.request("POST", "/v1/completions", body, {"Content-Type": "application/json"})
             assert json.load(connection.getresponse())["usage"]["completion_tokens"] == 15
+
+
+def test_bodies_have_a_room_together() -> None:
+    """Sixteen of the longest kind; who comes then is told so, and when some have gone there is room again."""
+    with live(scripted(max_body_bytes=1000)) as server:
+        host, port = server.url.removeprefix("http://").split(":")
+        head = HALF + b"Content-Type: application/json\r\nContent-Length: 1000\r\n\r\n"
+        held = [socket.create_connection((host, int(port)), 10) for _ in range(16)]
+        for connection in held:
+            connection.sendall(head + b" " * 999)
+        wait_until(lambda: server.complete(max_tokens=1)[0] == 503)
+        status, body = server.complete(max_tokens=1)
+        assert (status, body["error"]["code"]) == (503, "bodies_too_large")
+        for connection in held:
+            connection.close()
+        wait_until(lambda: server.complete(max_tokens=1)[0] == 200)
+
+
+def test_large_answers_are_written_outside_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = []
+
+    def noted(content: Any, *args: Any) -> JSONResponse:
+        if "choices" in content:
+            threads.append(threading.current_thread().name)
+        return JSONResponse(content, *args)
+
+    monkeypatch.setattr(app, "JSONResponse", noted)
+    with live(scripted()) as server:
+        assert server.complete(max_tokens=1)[0] == 200
+    assert len(threads) == 1 and threads[0].startswith("asyncio_")
+
+
+def test_a_signal_before_the_server_listens_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    late = threading.Timer(20, signal.raise_signal, [signal.SIGTERM])
+    real = run._Server.run
+
+    def early(server: Any, sockets: Any) -> None:
+        signal.raise_signal(signal.SIGTERM)
+        late.start()
+        real(server, sockets)
+
+    monkeypatch.setattr(run._Server, "run", early)
+    listener = run.bind("127.0.0.1", 0)
+    run.serve_app(app.make_app(scripted()), listener, 1, lambda: None)
+    assert late.is_alive()
+    late.cancel()
 
 
 def test_a_request_has_its_time() -> None:

@@ -40,9 +40,10 @@ class Family:
     layer that differ from those of the trunk's layers, (theirs, the trunk's). ``layer_kind``: what the modules' layers
     are in the family's own models where no config says it, "" = not known. ``pads_lists``: settings with a value for
     each layer go on for the modules. ``joins_layers``: engines join the attention of one layer to the MLP of another.
+    ``own_layer``: the trunk's layer that engines build a module as, -1 = the usual one (``block_index``).
     ``max_modules``: engines serve no more of this family, 0 = any number. ``engines``: what each of ``ENGINES`` does
-    with a checkpoint. ``blocked``: why Foretell cannot run its heads, or ""; ``blocked_by``: the same of those with a
-    tensor so named, (part of the name, why).
+    with a checkpoint. ``blocked``: why Foretell cannot run its heads as they lie in a model folder, or "";
+    ``blocked_by``: the same of those with a tensor so named, (part of the name, why).
     """
 
     name: str
@@ -56,6 +57,7 @@ class Family:
     layer_kind: str = ""
     pads_lists: bool = False
     joins_layers: bool = False
+    own_layer: int = -1
     max_modules: int = 0
     engines: tuple[str, str, str, str] = ("", "", "", "")
     blocked: str = ""
@@ -72,16 +74,11 @@ class Family:
         """Stored name of ``part`` of module ``index``, on a trunk of ``num_layers`` layers."""
         return self.parts[part].format(k=index, n=num_layers + index, a=2 * index, b=2 * index + 1)
 
-    def roots(self, num_modules: int, num_layers: int) -> list[str]:
-        """The modules that hold all of the heads' tensors, none within another."""
-        every = {self.prefix(part, k, num_layers) for part in self.parts for k in range(num_modules)}
-        return sorted(name for name in every if not any(name.startswith(f"{other}.") for other in every))
-
     @cached_property
     def _patterns(self) -> list[tuple[str, re.Pattern[str]]]:
         found = []
         for part, prefix in self.parts.items():
-            text = re.sub(r"\\\{([knab])\\\}", r"(?P<\1>\\d+)", re.escape(prefix))
+            text = re.sub(r"\\\{([knab])\\\}", r"(?P<\1>\\d{1,9})", re.escape(prefix))
             rest = ".+" if part in LAYERS else r"[^.]+"
             found.append((part, re.compile(rf"{text}\.(?P<rest>{rest})")))
         return sorted(found, key=lambda item: item[0] in LAYERS)  # what is not one of the named parts is a layer's
@@ -144,6 +141,7 @@ _FLAT = {
 _QWEN_KEYS = ("mtp_num_hidden_layers", "num_mtp_layers")
 _RUNS, _DROPS = "decodes with the heads", "runs the trunk, drops the heads without a word"
 _WARNS = "runs the trunk, reports the heads as unexpected"
+_IMPORTED = "they are read from an adapter alone, which is made by: foretell convert import HEADS OUT --trunk MODEL"
 
 FAMILIES = (
     Family(
@@ -289,6 +287,7 @@ FAMILIES = (
             "layer": "model.mtp_block.{k}",
         },
         conventions={"final_norm": "none", "zero_first": True},
+        own_layer=0,  # dense, where the trunk's others have experts
         max_modules=1,
         engines=(_DROPS, _RUNS, _RUNS, "drops the heads at conversion"),
     ),
@@ -340,6 +339,7 @@ FAMILIES = (
         parts={"layer": "{k}"},
         count_keys=("medusa_num_heads",),
         conventions={"kind": "medusa"},
+        blocked=_IMPORTED,
         engines=("cannot read it", "cannot read it since 0.33", "cannot read it", "cannot convert it"),
     ),
     Family(
@@ -349,6 +349,7 @@ FAMILIES = (
         parts={"layer": "extra_heads.{k}"},
         count_keys=("n_future_tokens",),
         conventions={"kind": "parallel", "hidden_source": "below", "final_norm": "trunk"},
+        blocked=_IMPORTED,
         engines=("cannot read it", "cannot read it", "cannot read it", "cannot convert it"),
     ),
 )

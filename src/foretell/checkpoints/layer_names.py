@@ -17,7 +17,7 @@ from transformers.core_model_loading import ConversionOps, revert_weight_convers
 
 from foretell.models.quantised import stored_tensors
 
-_EXPERT = re.compile(r"(?P<experts>.*experts)\.(?P<number>\d+)\.(?P<projection>gate|up|down)_proj\.weight")
+_EXPERT = re.compile(r"(?P<experts>.*experts)\.(?P<number>\d{1,9})\.(?P<projection>gate|up|down)_proj\.weight")
 
 
 def stored_layer(model: Any, index: int, tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -28,6 +28,13 @@ def stored_layer(model: Any, index: int, tensors: Mapping[str, torch.Tensor]) ->
         stored = revert_weight_conversion(model, named)
     where = re.compile(rf".*?\.{index}\.(.+)")
     return {where.fullmatch(name)[1]: tensor for name, tensor in stored.items()}  # type: ignore[index]
+
+
+def stored_name(model: Any, name: str) -> str:
+    """The name under which checkpoints of ``model`` hold its tensor ``name``; of one that is only renamed."""
+    with patch.object(model, "_weight_conversions", _reversible(model), create=True):
+        [found] = revert_weight_conversion(model, {name: torch.empty(0, device="meta")})
+    return str(found)
 
 
 def stored_shapes(model: Any, index: int, layer: nn.Module) -> dict[str, torch.Size]:

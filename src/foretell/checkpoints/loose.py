@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,7 @@ _FOREIGN = (
     (("pre_projection.",), "a Gemma-4 assistant, which reads its target's keys"),
 )
 _TYPES = {dtype: name for name, dtype in float_types().items()}
+_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -64,14 +65,20 @@ class LooseHeads(StoredModel):
             yield name, self.tensors[name]
 
 
-def open_heads(path: Path, architecture: str, trunk_layers: int) -> LooseHeads:
+def open_heads(path: Path, architecture: str, trunk_layers: int, *, has_kinds: bool = False) -> LooseHeads:
     """Heads in ``path``: a folder or *.safetensors file, or one that torch saved (medusa_lm_head.pt, *.pth).
 
-    ``architecture``: the trunk's class, which decides between families of one layout; of a config.json beside the heads
-    the kinds of layers alone are read. No code in a file is run. Raises CheckpointError for what is damaged or no
-    heads' file.
+    ``architecture``: the trunk's class, which decides between families of one layout. ``has_kinds``: its config says
+    of what kind each layer is; of a config.json beside the heads those of their layers are read then, and nothing else.
+    No code in a file is run. Raises CheckpointError for what is damaged or no heads' file.
     """
-    config = {"architectures": [architecture]} | _kinds_beside(path if path.is_dir() else path.parent)
+    heads = _opened(path, {"architectures": [architecture]}, trunk_layers)
+    if not has_kinds or heads.family is None or heads.family.conventions.get("kind", "sequential") != "sequential":
+        return heads
+    return replace(heads, config=heads.config | _kinds_beside(heads.folder, trunk_layers))
+
+
+def _opened(path: Path, config: dict[str, Any], trunk_layers: int) -> LooseHeads:
     if path.is_dir():
         files = sorted(path.glob("*.safetensors"))
         saved = [file for pattern in ("*.pt", "*.pth") for file in sorted(path.glob(pattern))]
@@ -87,14 +94,28 @@ def open_heads(path: Path, architecture: str, trunk_layers: int) -> LooseHeads:
     return _of_torch(path, config, trunk_layers)
 
 
-def _kinds_beside(folder: Path) -> dict[str, Any]:
+def _kinds_beside(folder: Path, trunk_layers: int) -> dict[str, Any]:
+    """Kinds of layers; a list that goes on behind the trunk's only where it was written for as many layers."""
     path = folder / "config.json"
     if not path.is_file():
         return {}
     config = read_json(path)
     nested = config.get("text_config")
     config = config | nested if isinstance(nested, dict) else config
-    return {key: config[key] for key in ("layer_types", "mtp_layer_types") if key in config}
+    keys = ["mtp_layer_types", *(["layer_types"] if config.get("num_hidden_layers") == trunk_layers else [])]
+    return {key: config[key] for key in keys if key in config}
+
+
+def refuse_odd(tensors: Mapping[str, torch.Tensor]) -> None:
+    """Raise CheckpointError naming tensors of heads that are no dense floating-point numbers."""
+    odd = [
+        f"{name} ({tensor.dtype if tensor.layout == torch.strided else tensor.layout})".replace("torch.", "")
+        for name, tensor in tensors.items()
+        if tensor.layout != torch.strided or tensor.dtype not in _TYPES
+    ]
+    if odd:
+        shown = ", ".join(odd[:_SHOWN]) + (", ..." if len(odd) > _SHOWN else "")
+        raise CheckpointError(f"heads are stored as {', '.join(_TYPES.values())}, and these tensors are not: {shown}")
 
 
 def why_foreign(names: Iterable[str]) -> str:

@@ -13,7 +13,7 @@ from foretell.models.build import build_heads
 from foretell.models.heads import Heads
 from foretell.models.trunk import Trunk
 
-_NAME = re.compile(r"(?:medusa_head\.)?(\d+)\.(\d+)\.((?:linear\.)?(?:weight|bias))")
+_NAME = re.compile(r"(?:medusa_head\.)?(\d{1,9})\.(\d{1,9})\.((?:linear\.)?(?:weight|bias))")
 
 
 def medusa_heads(trunk: Trunk, tensors: Mapping[str, torch.Tensor]) -> tuple[Heads, dict[str, str]]:
@@ -24,6 +24,10 @@ def medusa_heads(trunk: Trunk, tensors: Mapping[str, torch.Tensor]) -> tuple[Hea
     if strange or not numbers:
         raise CheckpointError(f"Medusa heads with tensors of other names: {', '.join(strange) or 'none at all'}")
     num_heads, num_blocks = max(k for k, _ in numbers) + 1, max(j for _, j in numbers)
+    if max(num_heads, num_blocks) > len(tensors):  # nothing of that size is built to be told from
+        raise CheckpointError(
+            f"Medusa heads whose names count {num_heads} heads of {num_blocks} blocks, in {len(tensors)} tensors"
+        )
     config = HeadsConfig(kind="medusa", num_depths=num_heads, num_res_blocks=max(num_blocks, 1))
     heads = build_heads(trunk, config)
     own = heads.state_dict()

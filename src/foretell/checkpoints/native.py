@@ -12,12 +12,23 @@ LOST = (
 )
 """What became of the heads where a config claims them and no file holds them, and what to do."""
 
+_MISNAMED = (
+    "no MTP tensor is in its files under a name that anyone reads; {}: rename them as the original has them, or put its "
+    "heads back: foretell convert graft MODEL OUT --original ORIGINAL"
+)
+
 DEPTHS_KEY = "foretell_num_depths"
 """Setting of exports: the depth that a module which serves every depth was trained for."""
 
 CLAIMS = ("num_nextn_predict_layers", "mtp_num_hidden_layers", "num_mtp_layers")
-_PREFIX = re.compile(r"(?:model\.|language_model\.)*(?:mtp\b|mtp_|nextn\b|extra_heads\.).*")
-_LAYER = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.")
+_PREFIX = re.compile(r"(?:model\.|language_model\.)*(?:mtp\b|mtp_|nextn\b|extra_heads\.|medusa_head\.\d).*")
+_LAYER = re.compile(r"(?:model\.|language_model\.)*layers\.(\d{1,9})\.")
+_ANYWHERE = re.compile(
+    r"(?:^|\.)(?:(?:mtp\w*|nextn\w*|extra_heads|medusa_head)\.|(?:layers|h|blocks)\.(?P<layer>\d{1,9})\.)"
+)
+"""Where a name begins to speak of heads, or of a layer, whatever stands before it."""
+_TOWER = re.compile(r"(?:^|\.)(?:vis|audio|image|speech|vit|encoder)\w*\.")
+_SHOWN = 3
 _GGUF = re.compile(r"blk\.\d+\.nextn\.")
 
 
@@ -42,7 +53,7 @@ def claimed_heads(config: Mapping[str, Any]) -> NativeClaim:
 
 
 def native_tensors(names: Iterable[str], num_layers: int | None) -> list[str]:
-    """Names of native MTP heads: ``mtp.``, ``model.mtp``, layers behind the trunk's last, GGUF ``nextn``."""
+    """Names of native heads: ``mtp.``, ``model.mtp``, layers behind the trunk's last, GGUF ``nextn``, Medusa's, Meta's."""
     found = []
     for name in names:
         layer = _LAYER.match(name)
@@ -50,6 +61,28 @@ def native_tensors(names: Iterable[str], num_layers: int | None) -> list[str]:
         if behind or _PREFIX.fullmatch(name) or _GGUF.match(name):
             found.append(name)
     return sorted(found)
+
+
+def misnamed_tensors(names: Iterable[str], num_layers: int) -> list[str]:
+    """Of ``names``, in which no heads are known, those that speak of heads under a prefix that no layout has."""
+    found = []
+    for name in names:
+        at = _ANYWHERE.search(name)
+        if at and not _TOWER.search(name) and (at["layer"] is None or int(at["layer"]) >= num_layers):
+            found.append(name)
+    return sorted(found)
+
+
+def misnamed(found: list[str]) -> str:
+    """``misnamed_tensors`` in words."""
+    shown = ", ".join(found[:_SHOWN]) + (", ..." if len(found) > _SHOWN else "")
+    return f"{len(found)} tensor{'s' * (len(found) != 1)} under other names: {shown}"
+
+
+def why_lost(names: Iterable[str], num_layers: int) -> str:
+    """What became of heads that a config claims, where ``names``, all that is in the files, are no heads."""
+    found = misnamed_tensors(names, num_layers)
+    return _MISNAMED.format(misnamed(found)) if found else LOST
 
 
 def without_claims(config: Any) -> Any:

@@ -16,7 +16,7 @@ from foretell.checkpoints.head_tensors import fill_heads, wanted_tensors
 from foretell.checkpoints.hub import cached_folder
 from foretell.checkpoints.layer_settings import different
 from foretell.checkpoints.like_layers import block_like, then_like
-from foretell.checkpoints.native import DEPTHS_KEY, LOST, claimed_heads
+from foretell.checkpoints.native import DEPTHS_KEY, claimed_heads, why_lost
 from foretell.checkpoints.stored import StoredModel
 from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError
@@ -65,7 +65,7 @@ def why_not_native(trunk: Trunk) -> str | None:
         return f"{claim}, whose files cannot be read" if claim.num_layers else None
     announced = f"{claim}; " if claim.num_layers else ""
     if not stored.head_names:
-        return announced + LOST
+        return announced + why_lost(stored.headers, stored.num_layers)
     if stored.family is None:
         return f"{announced}its MTP tensors have no layout that is known ({', '.join(stored.head_names[:3])}, ...)"
     if why := stored.family.why_blocked(stored.head_names):

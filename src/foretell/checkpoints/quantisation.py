@@ -12,7 +12,8 @@ from foretell.checkpoints.files import TensorHeader
 
 _KEYS = ("quantization_config", "compression_config")
 _EXEMPT = ("modules_to_not_convert", "llm_int8_skip_modules", "ignore", "ignored_layers", "exclude_modules", "exclude")
-_USUAL_EXEMPT = {"compressed-tensors": "ignore", "modelopt": "ignore", "bitsandbytes": "llm_int8_skip_modules"}
+_COMPRESSED = "compressed-tensors"
+_USUAL_EXEMPT = {_COMPRESSED: "ignore", "modelopt": "ignore", "bitsandbytes": "llm_int8_skip_modules"}
 _ON_LOAD = ("bitsandbytes", "torchao", "quanto", "hqq", "eetq", "fbgemm_fp8")
 """Methods that also quantise plain weights when they are loaded."""
 _BITS = ("bits", "w_bit", "num_bits", "weight_bits", "wbits")
@@ -22,6 +23,8 @@ _PACKED = ("qweight", "weight_packed", "weight_qdata", "_weight_qdata")
 _SCALES = ("weight_scale_inv", "weight_scale", "weight_scale_2", "SCB", "scales", "weight.absmax")
 _LAYER = re.compile(r"(?:.*\.)?layers\.\d+\.(?P<rest>.+)")
 _SHOWN = 3
+_WHOLE_NAMES = ("fp8", "fbgemm_fp8", "mxfp4")
+"""Methods whose exceptions vLLM compares with a module's whole name; transformers takes them for beginnings too."""
 
 
 @dataclass(frozen=True)
@@ -75,25 +78,45 @@ def stored_as(
     return None if not head_layers else "mixed" if len(found) == 2 else "quantised" if True in found else "plain"
 
 
-def is_exempt(module: str, entries: Iterable[str]) -> bool:
-    """True where an entry of the config names ``module``, a module around it, or a pattern of it.
+def matrices_in(shapes: Mapping[str, tuple[int, ...]]) -> list[str]:
+    """Modules that hold a matrix, from shapes by stored name; experts in one tensor are one module."""
+    return list(dict.fromkeys(name.rpartition(".")[0] for name, shape in shapes.items() if len(shape) > 1))
 
-    Entries are whole names, runs of their components, ``re:`` expressions (compressed-tensors) or have asterisks
-    (modelopt).
+
+def exceptions(method: str, modules: Iterable[str]) -> list[str]:
+    """Entries with which a config of this method leaves out ``modules``, all those of the heads that hold a matrix.
+
+    Whole names where the method compares those. Others get the layers around them: they would not find the parts of
+    matrices that an engine joins.
     """
-    for entry in entries:
-        if entry.startswith("re:"):
-            try:
-                hit = re.match(entry[3:], module) is not None
-            except re.error:
-                hit = False
-        elif "*" in entry:
-            hit = fnmatch.fnmatchcase(module, entry) or fnmatch.fnmatchcase(module, f"{entry}.*")
-        else:
-            hit = f".{entry}." in f".{module}."
-        if hit:
-            return True
-    return False
+    if method in (*_WHOLE_NAMES, _COMPRESSED):
+        return list(modules)
+    return list(dict.fromkeys(re.sub(r"^(.*?\.\d+)\..*", r"\1", module) for module in modules))
+
+
+def is_exempt(module: str, entries: Iterable[str], method: str) -> bool:
+    """True where an entry of the config leaves ``module`` out, as the engines read it for this method.
+
+    compressed-tensors compares whole names, or matches ``re:`` expressions. fp8 compares whole names; of experts one
+    name speaks for all of its layer. Other methods take runs of a name's components too, and asterisks (modelopt).
+    """
+    return any(_names(entry, module, method) for entry in entries)
+
+
+def _names(entry: str, module: str, method: str) -> bool:
+    if method in _WHOLE_NAMES:
+        experts, found, _ = module.partition(".experts.")
+        return entry == module or (bool(found) and f"{experts}.experts" in entry)
+    if entry.startswith("re:"):
+        try:
+            return re.match(entry[3:], module) is not None
+        except re.error:
+            return False
+    if method == _COMPRESSED:
+        return entry == module
+    if "*" in entry:
+        return fnmatch.fnmatchcase(module, entry) or fnmatch.fnmatchcase(module, f"{entry}.*")
+    return f".{entry}." in f".{module}."
 
 
 def quantisation_problems(
@@ -116,7 +139,7 @@ def quantisation_problems(
     kinds = _kinds(trunk)
     for module, rest in head_layers.items():
         expected = kinds.get(_kind(rest), set())
-        exempt = is_exempt(module, said.exempt)
+        exempt = is_exempt(module, said.exempt, said.method)
         if not heads[module] and expected == {True} and not exempt:
             plain.append(module)
         elif heads[module] and exempt:

@@ -6,9 +6,10 @@ import copy
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from foretell.checkpoints.families import family_of_architecture
 from foretell.checkpoints.layer_settings import LAYER_SETTINGS
 from foretell.checkpoints.native import CLAIMS, DEPTHS_KEY
-from foretell.checkpoints.quantisation import quantisation_of
+from foretell.checkpoints.quantisation import exceptions, quantisation_of
 
 MODELING_FILE, CLASS_PREFIX = "modeling_foretell.py", "Foretell"
 """The remote code of an export in the deepseek-style layout, and how its class is called: before the trunk's own."""
@@ -36,7 +37,10 @@ def without_heads(config: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
 
 
 def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
-    """``config`` that announces the heads which ``original`` does, by the same settings in the same place."""
+    """``config`` that announces the heads which ``original`` does, by the same settings in the same place.
+
+    Its class is the original's where that alone tells engines of the heads: a MiMo is saved as the Qwen2 it is without.
+    """
     changed = copy.deepcopy(dict(config))
     nested, own = original.get("text_config"), changed.get("text_config")
     inner = own if isinstance(own, dict) else changed
@@ -47,11 +51,13 @@ def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dic
             theirs, ours = source.get(key), target.get(key)
             if isinstance(theirs, list) and isinstance(ours, list) and len(theirs) > len(ours):
                 target[key] = ours + theirs[len(ours) :]
+    if family_of_architecture(config) is None and family_of_architecture(original) is not None:
+        changed["architectures"] = original["architectures"]
     return changed
 
 
 def with_plain_heads(config: Mapping[str, Any], modules: list[str]) -> dict[str, Any]:
-    """``config`` whose quantisation leaves out ``modules``, those of the heads, which are stored as plain numbers.
+    """``config`` whose quantisation leaves out ``modules``, matrices of the heads that are stored as plain numbers.
 
     As it is where the trunk is not quantised.
     """
@@ -62,8 +68,8 @@ def with_plain_heads(config: Mapping[str, Any], modules: list[str]) -> dict[str,
     for part in _parts(changed):
         for key in ("quantization_config", "compression_config"):
             if isinstance(part.get(key), dict):
-                settings = part[key]
-                settings[said.exempt_key] = [*(settings.get(said.exempt_key) or ["lm_head"]), *modules]
+                named = part[key].get(said.exempt_key) or ["lm_head"]
+                part[key][said.exempt_key] = list(dict.fromkeys([*named, *exceptions(said.method, modules)]))
     return changed
 
 

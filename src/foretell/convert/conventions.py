@@ -14,6 +14,7 @@ from foretell.checkpoints.layer_settings import Layers
 from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError
 from foretell.models.block_layer import block_layer_of
+from foretell.models.support import block_index
 
 
 def concat_of(family: Family) -> str:
@@ -72,21 +73,31 @@ def check_conventions(info: AdapterInfo, family: Family, num_modules: int, folds
 
 
 def check_layers(info: AdapterInfo, family: Family, config: Mapping[str, Any], decoder: Any, layers: Layers) -> None:
-    """Raise CheckpointError where a module joins an MLP to a layer of another sort, and the layout cannot say so.
+    """Raise CheckpointError where a module is of another sort than the layer that engines build, which no config says.
 
     ``config``: settings of the trunk's language model; ``decoder``: the trunk's, without values.
     """
     index, mlp = layers
-    joined, plain = (_shapes(block_layer_of(decoder, index, other)) for other in (mlp, index))
-    if joined != plain and not (family.joins_layers or config.get("mlp_layer_types")):
+    if family.joins_layers or config.get("mlp_layer_types"):
+        return
+    joined, plain = (_mlp_shapes(block_layer_of(decoder, index, other)) for other in (mlp, index))
+    if joined != plain:
         raise CheckpointError(
             f"{info.folder}: these heads have the MLP of layer {mlp} in a block built as layer {index} (mlp_layer), "
             f"whose own is another, and the {family.name} layout cannot say so; train heads without mlp_layer"
         )
+    own = block_index(decoder.config, family.own_layer, "the trunk")
+    if joined != _mlp_shapes(block_layer_of(decoder, own)):
+        advice = "without block_layer" if family.own_layer == -1 else f"with block_layer = {own}"
+        raise CheckpointError(
+            f"{info.folder}: these heads have the MLP of layer {index}, and engines build the one of layer {own} for the "
+            f"{family.name} layout, which is another; train heads {advice}"
+        )
 
 
-def _shapes(layer: nn.Module) -> dict[str, torch.Size]:
-    return {name: tensor.shape for name, tensor in layer.state_dict().items()}
+def _mlp_shapes(layer: nn.Module) -> dict[str, torch.Size]:
+    """Of the layer's MLP, dense or with experts; what attention a layer has is said by ``layer_types``."""
+    return {name: tensor.shape for name, tensor in layer.state_dict().items() if name.startswith("mlp.")}
 
 
 def _notes(info: AdapterInfo, num_modules: int, wanted: HeadsConfig) -> list[str]:

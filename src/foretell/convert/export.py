@@ -11,8 +11,10 @@ import torch
 
 from foretell.checkpoints.adapter_config import AdapterInfo, read_adapter_config
 from foretell.checkpoints.families import Family, Place, family_named
+from foretell.checkpoints.layer_names import stored_name
 from foretell.checkpoints.load import load_trunk
 from foretell.checkpoints.native import DEPTHS_KEY
+from foretell.checkpoints.quantisation import matrices_in
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import with_plain_heads
 from foretell.convert.conventions import check_conventions, check_layers
@@ -22,7 +24,7 @@ from foretell.convert.norm_fold import fold_trunk, norm_fold
 from foretell.convert.reload import check_reload
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
-from foretell.convert.skeleton import block_layers, final_norm, module_name, skeleton
+from foretell.convert.skeleton import block_layers, final_norm, module_name, skeleton, stored_weight
 from foretell.convert.targets import TARGETS, Target, own_family
 from foretell.errors import AdapterMismatch, CheckpointError, UnsupportedModel, UsageError
 
@@ -68,12 +70,14 @@ def export(
     layers = block_layers(model, info.heads)
     check_layers(info, family, source.text_config, model.get_decoder(), layers)
     config = goal.config(source, num_modules, layers)
-    norm_name = source.find(final_norm(model)[0])
+    norm_name = stored_weight(source, model, final_norm(model))
     if info.heads.unrolled:
         config = config | {DEPTHS_KEY: info.heads.num_depths}
-    config = with_plain_heads(config, family.roots(num_modules, source.num_layers))
     fold = norm_fold(load_trunk(source.folder)) if fold_norm else None
     heads = HeadTensors(info, family, model, num_modules, qkv_bias=goal.qkv_bias, fold=fold)
+    copies = _copies(source, model, family, num_modules) if goal.name == "native" else {}
+    shapes = heads.shapes() | {name: source.headers[original].shape for name, original in copies.items()}
+    config = with_plain_heads(config, matrices_in(shapes))
     dtype = source.dtype(norm_name)
     plan = Plan()
     extra: dict[str, torch.Tensor] = dict(goal.added(source))
@@ -94,7 +98,6 @@ def export(
         report.renamed |= heads.renamed
         report.notes += [f"folded: {fold}" for fold in heads.folds]
 
-    copies = _copies(source, model, family, num_modules) if goal.name == "native" else {}
     plan.added = added()
     report.notes.append(f"serve with {goal.serve}")
 
@@ -152,14 +155,15 @@ def _check_fit(source: StoredModel, info: AdapterInfo, model: Any, goal: Target)
 
 def _copies(source: StoredModel, model: Any, family: Family, num_modules: int) -> dict[str, str]:
     """Tensors of the trunk that this family's modules repeat: name of the copy -> name of the original."""
-    modules = {"embedding": model.get_input_embeddings(), "output": model.get_output_embeddings()}
-    originals = {part: f"{module_name(model, module)}.weight" for part, module in modules.items()}
-    if originals["output"] not in source.headers:  # tied
-        originals["output"] = originals["embedding"]
-    originals = {part: source.find(name) for part, name in originals.items()}
+    wanted = [part for part in ("embedding", "output") if part in family.parts]
+    if not wanted:
+        return {}
+    originals = dict.fromkeys(wanted, stored_weight(source, model, model.get_input_embeddings()))
+    output = stored_name(model, f"{module_name(model, model.get_output_embeddings())}.weight")
+    if "output" in wanted and output in source.headers:  # else it is tied
+        originals["output"] = output
     return {
         family.stored(Place(k, part, "weight"), source.num_layers): original
         for k in range(num_modules)
         for part, original in originals.items()
-        if part in family.parts
     }

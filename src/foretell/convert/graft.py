@@ -10,7 +10,7 @@ import torch
 
 from foretell.checkpoints.files import refuse_not_finite
 from foretell.checkpoints.head_modules import lacking_parts, stored_modules
-from foretell.checkpoints.quantisation import Quantisation, quantisation_of
+from foretell.checkpoints.quantisation import Quantisation, is_exempt, matrices_in, quantisation_of, quantised_matrices
 from foretell.checkpoints.stored import FLOATS, StoredModel
 from foretell.convert.claims import is_remote, with_heads_of, with_plain_heads
 from foretell.convert.folder import check_target, model_folder, write_converted
@@ -39,6 +39,8 @@ _SIZES = [
     "num_local_experts",
 ]
 """Settings that heads depend on; one that a config leaves to its class is not compared."""
+_ALIKE = (("mimo", "qwen2"),)
+"""Model types of an original and a tuned model that are one: transformers has no class for MiMo-7B but Qwen2's."""
 _EMBEDDINGS = ("embed_tokens.weight", "word_embeddings.weight", "embedding.weight")
 _OUTPUTS = ("lm_head.weight", "output.weight")
 HEADS, COPY = "heads of the original", "copy of the tuned trunk's own, as the original had one of its"
@@ -82,7 +84,7 @@ def graft(
     if is_remote(donor.config):
         config |= remote_class(source)
         texts = remote_code(source, donor.num_modules)
-    config = with_plain_heads(config, _plain_roots(source, donor))
+    config = with_plain_heads(config, _plain_matrices(donor))
 
     def check(fresh: Path) -> None:
         report.checks.append(check_loads(source, fresh, with_heads=True) if reload else "not loaded, as asked")
@@ -112,10 +114,11 @@ def _check_fit(source: StoredModel, donor: StoredModel) -> None:
             "strip it first: foretell convert strip"
         )
     sizes = {key: (donor.text_config.get(key), source.text_config.get(key)) for key in _SIZES}
+    sizes = {key: (donor.text_config.get(key), source.text_config.get(key)) for key in _SIZES}
     wrong = [
         f"{key} {theirs!r} (here {ours!r})"
         for key, (theirs, ours) in sizes.items()
-        if theirs != ours and None not in (theirs, ours)
+        if theirs != ours and None not in (theirs, ours) and (theirs, ours) not in _ALIKE
     ]
     if wrong:
         raise CheckpointError(f"{donor.folder}: its heads do not fit {source.folder}: {', '.join(wrong)}")
@@ -145,13 +148,18 @@ def _check_whole(donor: StoredModel) -> None:
         raise CheckpointError(f"{donor.folder}: its heads are not whole: {', '.join(lacking)}; give a whole original")
 
 
-def _plain_roots(source: StoredModel, donor: StoredModel) -> list[str]:
-    """The heads' modules, where they are stored as plain numbers beside a quantised trunk."""
-    said = quantisation_of(source.config)
-    if said is None or donor.family is None:
-        return []
-    small = [name for name in donor.head_names if donor.headers[name].dtype not in FLOATS or "scale" in name]
-    return [] if small else donor.family.roots(donor.num_modules, donor.num_layers)
+def _plain_matrices(donor: StoredModel) -> list[str]:
+    """Modules of the heads that are stored as plain numbers beside a quantised trunk.
+
+    Where some are not, those that the donor's config names: engines know of routers and the like by themselves.
+    """
+    said = quantisation_of(donor.config)
+    heads = {name: donor.headers[name] for name in donor.head_names}
+    small = {module for module, is_small in quantised_matrices(heads).items() if is_small}
+    modules = matrices_in({name: header.shape for name, header in heads.items() if header.dtype in FLOATS})
+    if said is None or not small:
+        return modules
+    return [name for name in modules if name not in small and is_exempt(name, said.exempt, said.method)]
 
 
 def _copies(source: StoredModel, donor: StoredModel) -> dict[str, str]:

@@ -51,7 +51,7 @@ class HeadTensors:
 
         ``trunk_gain_D``: the final norm of heads that use the trunk's.
         """
-        centred = is_centred(final_norm(self.model)[1])
+        centred = is_centred(final_norm(self.model))
         index, mlp_index = block_layers(self.model, self.info.heads)
         places = self._places(index, mlp_index)
         with safe_open(self.info.folder / TENSOR_FILE, framework="pt") as file:
@@ -72,6 +72,16 @@ class HeadTensors:
             for module in range(self.num_modules):
                 there = Place(module, "norm", "weight")
                 yield self.family.stored(there, self.num_layers), self._folded(there, trunk_gain_D, centred).to(dtype)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Stored name and shape of the adapter's tensors; nothing is read."""
+        index, mlp_index = block_layers(self.model, self.info.heads)
+        headers = read_headers(self.info.folder / TENSOR_FILE)
+        return {
+            self.family.stored(Place(place.module, place.part, rest), self.num_layers): tuple(part.shape)
+            for name, place in self._places(index, mlp_index).items()
+            for rest, part in self._stored_parts(place, torch.empty(headers[name].shape, device="meta"), index)
+        }
 
     def _places(self, index: int, mlp_index: int) -> dict[str, Place]:
         """Where the adapter's tensors belong, those of the modules to export. Raises CheckpointError for others."""

@@ -12,9 +12,9 @@ from foretell.checkpoints.adapter import disk_name, load_adapter, save_adapter
 from foretell.checkpoints.head_modules import copies_of
 from foretell.checkpoints.layer_names import fused_name
 from foretell.checkpoints.load import load_trunk
-from foretell.checkpoints.loose import LooseHeads, open_heads, why_foreign
+from foretell.checkpoints.loose import LooseHeads, open_heads, refuse_odd, why_foreign
 from foretell.checkpoints.medusa_file import medusa_heads
-from foretell.checkpoints.meta_heads import PREFIX, meta_heads
+from foretell.checkpoints.meta_heads import meta_heads
 from foretell.checkpoints.native_heads import read_heads, stored_heads, why_not_native
 from foretell.checkpoints.stored import FLOATS, StoredModel
 from foretell.convert.folder import check_adapter_target
@@ -72,8 +72,8 @@ def _read(trunk: Trunk, stored: StoredModel) -> tuple[Heads, dict[str, str]]:
     family = stored.family
     assert family is not None
     if family.name in ("medusa", "meta"):
-        names = [name for name in stored.headers if family.name == "medusa" or name.startswith(PREFIX)]
-        tensors = dict(stored.read(names))
+        tensors = dict(stored.read(stored.head_names))
+        refuse_odd(tensors)
         made, renamed = (medusa_heads if family.name == "medusa" else meta_heads)(trunk, tensors)
         return made.to(next(iter(tensors.values())).dtype), renamed
     types = [stored.dtype(name) for name in stored.head_names if stored.headers[name].dtype in FLOATS]
@@ -99,4 +99,5 @@ def _conventions(heads: Heads) -> str:
 
 
 def _loose(trunk: Trunk, heads: str | PathLike[str]) -> LooseHeads:
-    return open_heads(Path(heads).expanduser(), type(trunk.model).__name__, trunk.num_layers)
+    has_kinds = bool(getattr(trunk.config, "layer_types", None))
+    return open_heads(Path(heads).expanduser(), type(trunk.model).__name__, trunk.num_layers, has_kinds=has_kinds)

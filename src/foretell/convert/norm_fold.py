@@ -11,10 +11,11 @@ import torch
 from torch import nn
 
 from foretell.checkpoints.folds import fold_gain_into_output, is_centred, uncentre
+from foretell.checkpoints.layer_names import stored_name
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan
-from foretell.convert.skeleton import final_norm, module_name
+from foretell.convert.skeleton import final_norm, module_name, stored_weight
 from foretell.errors import CheckpointError
 from foretell.models.trunk import Trunk
 
@@ -71,19 +72,19 @@ def fold_trunk(
 
     ``model``: the trunk without values. A tied output head becomes one of its own, among ``added``.
     """
-    norm_name, norm = final_norm(model)
-    norm_name = source.find(norm_name)
+    norm = final_norm(model)
+    norm_name = stored_weight(source, model, norm)
     centred = is_centred(norm)
     weight = next(source.read([norm_name]))[1]
     gain_D = uncentre(weight) if centred else weight
     unit = torch.zeros_like(weight) if centred else torch.ones_like(weight)
-    output = f"{module_name(model, model.get_output_embeddings())}.weight"
+    output = stored_name(model, f"{module_name(model, model.get_output_embeddings())}.weight")
     plan.changed = {norm_name: lambda _: unit}
     why = "the final norm's gain is in the output head now"
     if output in source.headers:
         plan.changed[output] = lambda values: fold_gain_into_output(values, gain_D)
     else:
-        embedding = source.find(f"{module_name(model, model.get_input_embeddings())}.weight")
+        embedding = stored_weight(source, model, model.get_input_embeddings())
         added[output] = fold_gain_into_output(next(source.read([embedding]))[1], gain_D)
         report.added[output] = f"output head of its own, untied from the embedding: {why}"
     config["tie_word_embeddings"] = False

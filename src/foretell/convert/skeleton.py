@@ -10,7 +10,9 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from foretell.checkpoints.files import one_line
+from foretell.checkpoints.layer_names import stored_name
 from foretell.checkpoints.quiet import quiet_transformers
+from foretell.checkpoints.stored import StoredModel
 from foretell.config import HeadsConfig
 from foretell.errors import UnsupportedModel
 from foretell.models import step3p5 as step3p5  # transformers is told of its class
@@ -45,11 +47,15 @@ def block_layers(model: Any, heads: HeadsConfig) -> tuple[int, int]:
     return index, index if heads.mlp_layer == -1 else block_index(config, heads.mlp_layer, "the trunk", "mlp_layer")
 
 
-def final_norm(model: Any) -> tuple[str, Any]:
-    """Name of the final norm's gain, and the module."""
+def final_norm(model: Any) -> Any:
+    """The trunk's final norm."""
     decoder = model.get_decoder()
-    norm = getattr(decoder, final_norm_name(decoder))
-    return f"{module_name(model, norm)}.weight", norm
+    return getattr(decoder, final_norm_name(decoder))
+
+
+def stored_weight(source: StoredModel, model: Any, module: Any) -> str:
+    """The name under which ``source`` holds the weight of a module of ``model``. Raises CheckpointError."""
+    return source.find(stored_name(model, f"{module_name(model, module)}.weight"))
 
 
 def module_name(model: Any, wanted: Any) -> str:

@@ -122,9 +122,12 @@ def own_family(source: StoredModel) -> Family:
     """The family that the trunk's architecture belongs to. Raises UnsupportedModel where it has no layout for heads."""
     family = family_of_architecture(source.config)
     if family is None:
+        kind = source.text_config.get("model_type")
+        fitting = [f"--to {name}, or " for name, target in TARGETS.items() if kind in target.trunks]
         raise UnsupportedModel(
             f"{source.folder}: no layout for heads is known of "
-            f"{', '.join(source.config.get('architectures') or ['?'])}; give --to deepseek-style, which takes any trunk"
+            f"{', '.join(source.config.get('architectures') or ['?'])}; give {''.join(fitting)}--to deepseek-style, "
+            "which takes any trunk"
         )
     return family
 

@@ -6,7 +6,7 @@ import operator
 from typing import Any
 
 from foretell.errors import ContextLengthError, UsageError
-from foretell.models.chat import chat_token_ids, check_text, has_template
+from foretell.models.chat import EDGE, chat_token_ids, has_template, text_token_ids
 from foretell.models.trunk import Trunk
 from foretell.types import Prompt
 
@@ -32,17 +32,16 @@ def encode_prompt(prompt: Prompt, trunk: Trunk, name: str = "the prompt") -> lis
     if bad := [t for t in token_ids if not 0 <= t < trunk.vocab_size]:
         raise UsageError(f"{name}: token id {bad[0]} is outside the vocabulary of {trunk.vocab_size}")
     if len(token_ids) >= trunk.max_positions:
+        least = "at least " if len(token_ids) > trunk.max_positions + EDGE else ""
         raise ContextLengthError(
-            f"{name} has {len(token_ids)} tokens and the window holds {trunk.max_positions}, output included; "
+            f"{name} has {least}{len(token_ids)} tokens and the window holds {trunk.max_positions}, output included; "
             f"shorten the prompt to at most {trunk.max_positions - 1} tokens"
         )
     return token_ids
 
 
 def _encode_text(text: str, trunk: Trunk, name: str) -> list[int]:
-    tokenizer = _tokenizer(trunk)
-    check_text(text, name)
-    return list(tokenizer(text)["input_ids"])
+    return text_token_ids(_tokenizer(trunk), text, name, trunk.max_positions)
 
 
 def _token_ids(items: list[Any], name: str) -> list[int]:
@@ -64,7 +63,7 @@ def _encode_chat(messages: list[dict[str, Any]], trunk: Trunk, name: str) -> lis
         if not isinstance(message.get("role"), str) or not isinstance(message.get("content"), str):
             raise UsageError(f"{name}: a chat message needs text for 'role' and 'content', got {message!r}")
     try:
-        return chat_token_ids(tokenizer, messages)
+        return chat_token_ids(tokenizer, messages, most=trunk.max_positions)
     except UsageError as error:
         raise UsageError(f"{name}: {error}") from error
 

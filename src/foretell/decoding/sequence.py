@@ -166,8 +166,13 @@ class Sequence:
         return None
 
     def _stop_string_ends_here(self) -> bool:
+        if not self._stops:
+            return False
+        # A character may take four byte tokens; a few more cover merges across the edge.
+        end = self.decode(self.token_ids[-16:])
         for stop in self._stops:
-            # A character may take four byte tokens; a few more cover merges across the edge.
+            if stop[-2:] not in end:  # long ones are dear to look for
+                continue
             tail = self.decode(self.token_ids[-(4 * len(stop) + 8) :])
             if stop in tail and stop in self.decode(self.token_ids):
                 return True

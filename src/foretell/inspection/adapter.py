@@ -16,7 +16,7 @@ from foretell.inspection.gguf import inspect_gguf
 from foretell.inspection.inspection import Inspection
 from foretell.inspection.tallies import stored_numbers
 
-_MODULE = re.compile(r"mtp\.(?:layers|heads)\.(\d+)\.")
+_MODULE = re.compile(r"mtp\.(?:layers|heads)\.(\d{1,9})\.")
 _OWN_OUTPUT = re.compile(r"mtp\.(?:(?:layers|heads)\.\d+\.)?output\.weight")
 _UNREAD = "does not read an adapter; foretell convert export writes what it reads"
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from foretell.checkpoints.families import Family
 from foretell.checkpoints.files import TensorHeader
 from foretell.checkpoints.head_modules import StoredModule, lacking_parts
-from foretell.checkpoints.native import LOST, NativeClaim
+from foretell.checkpoints.native import NativeClaim, misnamed, misnamed_tensors, why_lost
 from foretell.inspection.costs import embedding_of
 from foretell.inspection.engines import UNANNOUNCED
 
-_LAYER = re.compile(r"(?:model\.|language_model\.|transformer\.|decoder\.|gpt_neox\.)*(?:layers|h|blocks)\.(\d+)\.")
+_LAYER = re.compile(r"(?:model\.|language_model\.|transformer\.|decoder\.|gpt_neox\.)*(?:layers|h|blocks)\.(\d{1,9})\.")
 _COUNTS = ("hidden_size", "vocab_size", "num_experts_per_tok", "n_routed_experts", "num_experts")
 
 
@@ -24,18 +24,22 @@ def head_problems(
     modules: Sequence[StoredModule],
     names: list[str],
     strange: list[str],
+    trunk: Collection[str],
+    num_layers: int,
     *,
     is_alone: bool = False,
 ) -> list[str]:
     """Heads by config against heads by tensors. The usual load and save drops tensors and keeps the announcement.
 
-    ``is_alone``: without their trunk, whose config would announce them.
+    ``trunk``: names of all other tensors. ``is_alone``: without their trunk, whose config would announce them.
     """
     if not names:
-        return [f"{claim} ({claim.key}), but {LOST}"] if claim.num_layers else []
+        return [f"{claim} ({claim.key}), but {why_lost(trunk, num_layers)}"] if claim.num_layers else []
     if family is None:
         return [f"{len(names)} tensors look like native heads, in no layout that is known ({names[0]}, ...)"]
     problems = []
+    if not is_alone and (others := misnamed_tensors(trunk, num_layers)):
+        problems.append(f"beside the heads {misnamed(others)}: nobody reads them")
     if not claim.num_layers and family.name not in UNANNOUNCED and not is_alone:
         problems.append(
             f"{len(names)} MTP tensors are in the files ({names[0]}, ...), but config claims no native MTP "

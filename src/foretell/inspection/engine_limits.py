@@ -42,9 +42,18 @@ def refusals(family: Family, facts: Facts) -> dict[str, str]:
             lines["llama.cpp"] = "decodes with the heads"
         if not _interval_agrees(facts):
             lines["SGLang"] = "takes layers for others: full_attention_interval does not fit layer_types"
-    if not facts.has_experts and "Glm4MoeForCausalLM" in facts.architectures:
+    if not facts.has_experts and _expects_experts(facts):
         lines["vLLM"] = "refuses the heads: it expects experts in them"
     return lines
+
+
+def _expects_experts(facts: Facts) -> bool:
+    """True where the layer behind the trunk's last has experts in vLLM."""
+    if "Glm4MoeForCausalLM" in facts.architectures:
+        return True
+    is_deepseek = any(name.startswith(("DeepseekV3", "GlmMoeDsa")) for name in facts.architectures)
+    first = facts.config.get("first_k_dense_replace") or 0
+    return is_deepseek and bool(facts.config.get("n_routed_experts")) and facts.num_layers >= first
 
 
 def _interval_agrees(facts: Facts) -> bool:

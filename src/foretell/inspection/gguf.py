@@ -12,7 +12,7 @@ from foretell.inspection.gguf_engine import gguf_family, gguf_line
 from foretell.inspection.gguf_header import GGUFHeader, read_gguf_header
 from foretell.inspection.inspection import Inspection
 
-_BLOCK = re.compile(r"blk\.(\d+)\.")
+_BLOCK = re.compile(r"blk\.(\d{1,9})\.")
 _COPIES = re.compile(r"blk\.\d+\.nextn\.(?:embed_tokens|shared_head_head)\.weight")
 
 

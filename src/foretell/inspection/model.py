@@ -40,8 +40,7 @@ from foretell.inspection.inspection import Inspection
 from foretell.inspection.open_folder import open_folder
 from foretell.inspection.tallies import stored_numbers
 
-_FIRST_HEAD = re.compile(r"(?:model\.|language_model\.)*layers\.(\d+)\.(?:eh_proj|enorm|hnorm)\.")
-_MEDUSA = re.compile(r"medusa_head\.\d+\.\d+\.(?:linear\.)?(?:weight|bias)")
+_FIRST_HEAD = re.compile(r"(?:model\.|language_model\.)*layers\.(\d{1,9})\.(?:eh_proj|enorm|hnorm)\.")
 _ANY_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.\d+\.")
 
 
@@ -75,7 +74,9 @@ def inspect_stored(stored: StoredModel) -> Inspection:
         has_experts=any("experts." in name for name in names),
     )
     problems = _setting_problems(stored.config)
-    problems += head_problems(claim, family, layout.modules, names, layout.strange, is_alone=not has_trunk)
+    problems += head_problems(
+        claim, family, layout.modules, names, layout.strange, trunk, num_layers, is_alone=not has_trunk
+    )
     if has_trunk and drafter is None:
         problems += trunk_problems(config, trunk, num_layers)
         if tied is False and not has_output:
@@ -136,7 +137,6 @@ def _num_layers(stored: StoredModel) -> int:
 
 def _heads(stored: StoredModel, num_layers: int) -> tuple[list[str], Family | None]:
     names = native_tensors(stored.headers, num_layers or None)
-    names = names or sorted(name for name in stored.headers if _MEDUSA.fullmatch(name))
     family = detect_family(_listed(stored.config), names, num_layers)
     if not names and embedding_of(stored.headers) is None:  # Medusa's names begin with a number
         family = detect_family({}, stored.headers, num_layers)

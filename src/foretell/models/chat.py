@@ -48,8 +48,33 @@ def chat_token_ids(
     messages: Sequence[dict[str, Any]],
     tools: Sequence[dict[str, Any]] | None = None,
     add_generation_prompt: bool = True,
+    most: int | None = None,
 ) -> list[int]:
-    """Token ids of ``render_chat``."""
+    """Token ids of ``render_chat``; see ``text_token_ids``."""
     text = render_chat(tokenizer, messages, tools, add_generation_prompt)
-    check_text(text, "the chat")
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+    return text_token_ids(tokenizer, text, "the chat", most, add_special_tokens=False)
+
+
+def text_token_ids(
+    tokenizer: Any, text: str, name: str, most: int | None = None, add_special_tokens: bool = True
+) -> list[int]:
+    """Token ids of ``text``; the first alone where they are more than ``most`` and ``EDGE``, as megabytes take long.
+
+    Raises UsageError for half a character.
+    """
+    check_text(text, name)
+
+    def encoded(part: str) -> list[int]:
+        return list(tokenizer(part, add_special_tokens=add_special_tokens)["input_ids"])
+
+    if most is not None:
+        size = 8 * most + 1024
+        while size < len(text):
+            if len(token_ids := encoded(text[:size])) > most + EDGE:
+                return token_ids
+            size *= 4
+    return encoded(text)
+
+
+EDGE = 64
+"""Where a text is cut, its last tokens may be others than the whole's."""

@@ -27,7 +27,7 @@ from foretell.planning.stack import Stack
 
 Shapes = Mapping[str, tuple[int, ...]]
 
-_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d+)\.")
+_LAYER = re.compile(r"(?:.*\.)?(?:layers|h|blocks)\.(\d{1,9})\.")
 _FIRST_HALF = re.compile(r".*\.(?:self_attn|mlps|input_layernorm|post_attention_layernorm)\.0\.")
 """What heads take of a layer with two attentions, as models/block_layer does."""
 

@@ -21,7 +21,10 @@ _log = logging.getLogger("foretell.serving")
 
 
 class Answer(ABC):
-    """``ask`` of ``service``, answered in the form of ``request``. Whole or streamed, it is made of the same pieces."""
+    """``ask`` of ``service``, answered in the form of ``request``. Whole or streamed, it is made of the same pieces.
+
+    ``since``: when the request came, by ``time.perf_counter``.
+    """
 
     id_prefix: str
     whole_object: str
@@ -33,6 +36,7 @@ class Answer(ABC):
         self.ask = ask
         self.id = f"{self.id_prefix}-{secrets.token_hex(12)}"
         self.created = int(time.time())
+        self.since = time.perf_counter()
         trunk = service.engine.model.trunk
         eos = frozenset() if request.ignore_eos else trunk.eos_token_ids
         wants_details = request.wants_details
@@ -51,7 +55,7 @@ class Answer(ABC):
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """What comes, of all choices."""
-        async with aclosing(self.service.run(self.ask)) as chunks:  # type: ignore[type-var]
+        async with aclosing(self.service.run(self.ask, self.since)) as chunks:  # type: ignore[type-var]
             async for index, chunk in chunks:
                 yield self.choices[index].piece(chunk)
 

@@ -5,6 +5,7 @@ the engine's.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import aclosing
 from typing import Annotated, Any
@@ -41,6 +42,7 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
         responses=ANYWHERE,
     )
+    tokenising = asyncio.Semaphore(2)  # long texts take seconds, and requests for answers need threads too
     add_handlers(app)
     app.add_middleware(BodyGuard, settings=service.settings)
     app.add_middleware(KeyGuard, settings=service.settings)
@@ -65,12 +67,14 @@ def make_app(service: Service) -> FastAPI:
     @app.post("/v1/tokenize", responses=WITH_BODY | WITH_MODEL)
     async def _tokenize(body: TokeniseRequest) -> dict[str, Any]:
         _check_name(service, body.model)
-        return await asyncio.to_thread(tokenised, service, body)
+        async with tokenising:
+            return await asyncio.to_thread(tokenised, service, body)
 
     @app.post("/v1/detokenize", responses=WITH_BODY | WITH_MODEL)
     async def _detokenize(body: DetokeniseRequest) -> dict[str, Any]:
         _check_name(service, body.model)
-        return await asyncio.to_thread(detokenised, service, body)
+        async with tokenising:
+            return await asyncio.to_thread(detokenised, service, body)
 
     @app.get("/v1/status")
     async def _status() -> dict[str, Any]:
@@ -106,8 +110,10 @@ async def _answered(
     header: str | None,
 ) -> Response:
     _check_name(service, body.model)
+    since = time.perf_counter()
     service.admit(body.n)
     answer = await asyncio.to_thread(lambda: make(service, body, label_of(body, header)))
+    answer.since = since
     service.admit(answer.ask.num_rows)
     if body.stream:
         events = answer.events()
@@ -116,7 +122,7 @@ async def _answered(
             _with_first(first, events), media_type="text/event-stream", headers={"Cache-Control": "no-cache"}
         )
     whole: Coroutine[Any, Any, dict[str, Any]] = answer.whole()
-    return JSONResponse(await until_gone(request, whole))
+    return await asyncio.to_thread(JSONResponse, await until_gone(request, whole))  # it may have megabytes
 
 
 async def _first(events: AsyncGenerator[str, None]) -> str:

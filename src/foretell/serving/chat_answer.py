@@ -24,7 +24,8 @@ def chat_answer(service: Service, request: ChatRequest, label: str) -> ChatAnswe
     check_tools(request, trunk.tokenizer)
     shown = [tool.model_dump(exclude_none=True) for tool in request.tools] if request.tool_choice != "none" else []
     try:
-        token_ids = chat_token_ids(trunk.tokenizer, [m.rendered() for m in request.messages], shown or None)
+        messages = [message.rendered() for message in request.messages]
+        token_ids = chat_token_ids(trunk.tokenizer, messages, shown or None, most=trunk.max_positions)
     except UsageError as error:
         raise APIError(400, str(error), "messages", "invalid_value") from error
     prompt = checked_prompt(trunk, token_ids, "the chat")

@@ -12,6 +12,7 @@ from foretell.decoding.engine import Engine
 from foretell.decoding.estimates import RowView
 from foretell.decoding.scheduler import Work
 from foretell.decoding.shape import Shape
+from foretell.serving.metrics import OTHER
 from foretell.types import AcceptanceStats
 
 _GATED_DEPTH = 0.25
@@ -49,9 +50,9 @@ class ClassCounts(Collector):
 
     def speedup(self, label: str) -> float | None:
         """Expected tokens a second at the policy's depth over those of depth 0, one row alone, by the policy's costs;
-        None before both were measured.
+        None before both were measured, and of classes that are counted together.
         """
-        if label not in self.mean_depth:
+        if label not in self.mean_depth or label == OTHER:
             return None
         depth = round(self.mean_depth[label])
         row, plain, drafted = [RowView(-1, depth, label)], [Shape.chain(0)], [Shape.chain(depth)]

@@ -1,16 +1,15 @@
-"""Connection: uvicorn's, but one that says nothing whole for a while ends."""
+"""Connection: uvicorn's, but one on which no request runs ends after a while, whatever bytes come."""
 
 from __future__ import annotations
 
 import asyncio
 
-import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 
 class Connection(H11Protocol):
-    """uvicorn limits the time from an answer to the next request's first byte alone (``timeout_keep_alive``). Here a
-    whole head has that time too, from its own first byte or from the connection's beginning.
+    """uvicorn limits the time from an answer to the next byte alone (``timeout_keep_alive``). Here a whole head has
+    that time, from the connection's beginning or the first byte behind an answer on, and no byte gives it more.
     """
 
     _patience: asyncio.TimerHandle | None = None
@@ -23,7 +22,7 @@ class Connection(H11Protocol):
     def data_received(self, data: bytes) -> None:
         """Bytes of a head, a body, or both."""
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
+        if not self._is_idle:
             self._rest()
         elif self._patience is None:
             self._wait()
@@ -32,6 +31,10 @@ class Connection(H11Protocol):
         """The client has gone."""
         self._rest()
         super().connection_lost(exc)
+
+    @property
+    def _is_idle(self) -> bool:
+        return self.cycle is None or self.cycle.response_complete
 
     def _wait(self) -> None:
         self._patience = self.loop.call_later(self.timeout_keep_alive, self._give_up)
@@ -43,5 +46,5 @@ class Connection(H11Protocol):
 
     def _give_up(self) -> None:
         self._patience = None
-        if self.conn.their_state is h11.IDLE:
+        if self._is_idle:
             self.transport.abort()

@@ -15,6 +15,8 @@ from foretell.serving.settings import Settings
 
 _DRAINED = 16
 """A body so many times too long is still read to its end, and thrown away: who is still sending hears no answer."""
+_MOST_BODIES = 16
+"""Bodies of the longest kind that are held at a time; together, those of all requests have no more bytes."""
 _OPEN_PATHS = ("/health", "/ready", "/")
 """What orchestrators and the page's visitors need before they have a key; /metrics needs one."""
 
@@ -43,21 +45,29 @@ class KeyGuard:
 class BodyGuard:
     """400 for a body that is too long, 408 for one that takes too long; the whole body is there before the app runs.
 
-    Who does not read an answer loses it after ``send_timeout_s``.
+    Who does not read an answer loses it after ``send_timeout_s``. 503 where all bodies together are too long.
     """
 
     def __init__(self, app: ASGIApp, settings: Settings) -> None:
         self._app = app
         self._settings = settings
+        self._num_held = 0  # bytes of bodies
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """One request."""
         if scope["type"] != "http" or scope["method"] != "POST":
             await self._app(scope, receive, send)
             return
+        body = bytearray()
+        try:
+            await self._serve(body, scope, receive, send)
+        finally:
+            self._num_held -= len(body)
+
+    async def _serve(self, body: bytearray, scope: Scope, receive: Receive, send: Send) -> None:
         try:
             async with asyncio.timeout(self._settings.body_timeout_s):
-                body = await self._read(receive)
+                is_whole = await self._read(body, receive)
         except TimeoutError:
             message = f"the body took more than {self._settings.body_timeout_s:g} s"
             await APIError(408, message, None, "timeout").response()(scope, receive, send)
@@ -65,7 +75,7 @@ class BodyGuard:
         except APIError as error:
             await error.response()(scope, receive, send)
             return
-        if body is None:  # the client has gone
+        if not is_whole:  # the client has gone
             return
         given = False
 
@@ -78,24 +88,28 @@ class BodyGuard:
             if given:
                 return await receive()
             given = True
-            return {"type": "http.request", "body": body, "more_body": False}
+            return {"type": "http.request", "body": bytes(body), "more_body": False}
 
         with contextlib.suppress(TimeoutError):  # no more is sent
             await self._app(scope, replay, patient_send)
 
-    async def _read(self, receive: Receive) -> bytes | None:
-        body, most, num_bytes = bytearray(), self._settings.max_body_bytes, 0
+    async def _read(self, body: bytearray, receive: Receive) -> bool:
+        most, num_bytes = self._settings.max_body_bytes, 0
         while True:
             message = await receive()
             if message["type"] != "http.request":
-                return None
+                return False
             part = message.get("body", b"")
             num_bytes += len(part)
             if num_bytes <= most:
                 body += part
+                self._num_held += len(part)
+            if self._num_held > _MOST_BODIES * most:
+                text = "the requests that are here have too long bodies together; come again later"
+                raise APIError(503, text, None, "bodies_too_large", {"Connection": "close", "Retry-After": "1"})
             more = message.get("more_body", False)
             if num_bytes > most and (not more or num_bytes > _DRAINED * most):
                 text = f"the body has more than {most:,} bytes; send less"
                 raise APIError(400, text, None, "body_too_large", {"Connection": "close"})
             if not more:
-                return bytes(body)
+                return True

@@ -15,8 +15,10 @@ from foretell.decoding.worker import Chunk
 _SECONDS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 _TOKEN_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1, 2)
 _MAX_LABELS = 64
-"""Classes that are told apart; clients name them, and every one costs memory. The rest is "other"."""
+"""Classes that are told apart; clients name them, and every one costs memory."""
 
+OTHER = "other"
+"""The label of classes that are counted together."""
 OnChunk = Callable[[int, Chunk], None]
 
 
@@ -72,11 +74,10 @@ class Metrics:
         return generate_latest(self.registry)
 
     @contextmanager
-    def request(self, label: str, num_prompt_tokens: int, num_rows: int) -> Iterator[OnChunk]:
-        """Give every chunk of a request to what comes out of here."""
+    def request(self, label: str, start: float, num_prompt_tokens: int, num_rows: int) -> Iterator[OnChunk]:
+        """Give every chunk of a request that came at ``start`` (``time.perf_counter``) to what comes out of here."""
         by = (self._model, self.label(label))
         self._prompt_tokens.labels(*by).inc(num_prompt_tokens)
-        start = time.perf_counter()
         first: dict[int, float] = {}
         ended: set[int] = set()
 
@@ -105,7 +106,7 @@ class Metrics:
     def label(self, label: str) -> str:
         """``label``, or "other" where there are too many."""
         if label not in self._labels and len(self._labels) >= _MAX_LABELS:
-            return "other"
+            return OTHER
         self._labels.add(label)
         return label
 

@@ -82,11 +82,12 @@ def serve_app(app: FastAPI, listener: socket.socket, grace_s: float, on_late: Ca
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))  # a connection is a file, and 1,024 are soon used up
-    # uvicorn raises the signal again when it is done; being told to stop is no failure here.
-    before = signal.signal(signal.SIGTERM, lambda *_: None)
+    server = _Server(config_of(app, grace_s), grace_s, on_late)
+    # Before uvicorn listens for it, and when uvicorn raises it again at the end: being told to stop is no failure.
+    before = signal.signal(signal.SIGTERM, server.handle_exit)
     try:
         with contextlib.suppress(KeyboardInterrupt):
-            _Server(config_of(app, grace_s), grace_s, on_late).run(sockets=[listener])
+            server.run(sockets=[listener])
     finally:
         signal.signal(signal.SIGTERM, before)
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from foretell.decoding.engine import Engine
-from foretell.errors import ContextLengthError, UsageError
+from foretell.errors import ContextLengthError, ForetellError, UsageError
 from foretell.sampling_params import SamplingParams
 from foretell.serving.class_counts import ClassCounts
 from foretell.serving.errors import APIError, as_api_error
@@ -23,6 +23,8 @@ from foretell.serving.token_bytes import TokenBytes
 from foretell.types import Depth
 
 _log = logging.getLogger("foretell.serving")
+_MOST_FAULTS = 3
+"""So many requests in a row that cannot be computed are the model's fault, not theirs."""
 _STUCK_S = 120.0
 """A step that takes longer is taken for one that will never end."""
 
@@ -59,6 +61,7 @@ class Service:
         self.metrics.registry.register(self.classes)
         self._queues: set[Queue] = set()
         self._is_stopping = False
+        self._num_faults = 0  # in a row
         self._last_step = time.monotonic()
         engine.watch(lambda works, times: self._stepped())
 
@@ -97,8 +100,11 @@ class Service:
             message = f"{self.num_rows} completions are running or waiting; come again in {wait_s} s"
             raise APIError(429, message, None, "queue_full", {"Retry-After": str(wait_s)})
 
-    async def run(self, ask: Ask) -> AsyncIterator[Indexed]:
-        """Chunks of all completions. Raises APIError, before the first chunk where the request is at fault."""
+    async def run(self, ask: Ask, since: float) -> AsyncIterator[Indexed]:
+        """Chunks of all completions of a request that came at ``since`` (``time.perf_counter``).
+
+        Raises APIError, before the first chunk where the request is at fault.
+        """
         self.admit(ask.num_rows)
         self.num_rows += ask.num_rows
         if self.num_rows == ask.num_rows:
@@ -120,13 +126,19 @@ class Service:
                     for stream in self.engine.streams(prompt, ask.params, ask.depth, label=ask.label)
                 ]
             )
-            with self.metrics.request(ask.label, sum(map(len, ask.prompts)), ask.num_rows) as seen:
+            with self.metrics.request(ask.label, since, sum(map(len, ask.prompts)), ask.num_rows) as seen:
                 chunks = merged(streams, queue, self.settings.timeout_s, seen, on_end)
                 async with aclosing(chunks):  # type: ignore[type-var]
                     async for item in chunks:
                         yield item
+            self._num_faults = 0
         except (APIError, UsageError, ContextLengthError) as error:
             raise as_api_error(error, ask.schema_param) from error
+        except ForetellError as error:  # of one row: its states were no numbers, and others go on
+            self._num_faults += 1
+            self.failure = error if self._num_faults >= _MOST_FAULTS else self.failure
+            _log.exception("a request failed")
+            raise as_api_error(error) from error
         except Exception as error:
             self.failure = error
             _log.exception("the engine failed")

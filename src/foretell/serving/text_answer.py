@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import replace
@@ -43,12 +44,12 @@ class TextAnswer(Answer):
 
     async def pieces(self) -> AsyncIterator[Piece]:
         """As they come; ``max_tokens`` 0 leaves out the one token that had to be made."""
-        async with aclosing(self.service.run(self.ask)) as chunks:  # type: ignore[type-var]
+        async with aclosing(self.service.run(self.ask, self.since)) as chunks:  # type: ignore[type-var]
             begun: set[int] = set()
             async for index, chunk in chunks:
                 if self.request.echo and index not in begun:
                     begun.add(index)
-                    echo = self._echo(index, chunk.prompt_logprobs)
+                    echo = await asyncio.to_thread(self._echo, index, chunk.prompt_logprobs)
                     if self.request.max_tokens == 0:
                         assert chunk.completion is not None  # its one token is nobody's
                         echo.finish_reason, echo.completion = "length", replace(chunk.completion, token_ids=[])

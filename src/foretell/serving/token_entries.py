@@ -6,6 +6,7 @@ is not listed: it is no part of the text.
 
 from __future__ import annotations
 
+import codecs
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -32,7 +33,7 @@ class TextLogprobs:
     def __init__(self, num_top: int, tokens: TokenBytes) -> None:
         self._num_top = num_top
         self._tokens = tokens
-        self._bytes = b""
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._offset = 0
 
     def take(self, token_ids: Sequence[int], entries: Sequence[TokenLogprob | None]) -> dict[str, Any]:
@@ -40,7 +41,8 @@ class TextLogprobs:
         offsets, tops = [], []
         for token_id, entry in zip(token_ids, entries, strict=True):
             offsets.append(self._offset)
-            self._advance(self._tokens.of(token_id))
+            # A character counts with the token of its last byte.
+            self._offset += len(self._decoder.decode(self._tokens.of(token_id)))
             tops.append(
                 None
                 if entry is None or not self._num_top
@@ -52,12 +54,6 @@ class TextLogprobs:
             "top_logprobs": tops if self._num_top else None,
             "text_offset": offsets,
         }
-
-    def _advance(self, new: bytes) -> None:
-        self._bytes += new
-        text = self._bytes.decode(errors="ignore")  # what is still a part of a character counts with its last token
-        self._offset += len(text)
-        self._bytes = self._bytes[len(text.encode()) :] if len(self._bytes) < 8 else b""
 
 
 class Origins:

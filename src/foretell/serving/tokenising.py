@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import Field, model_validator
 
-from foretell.models.chat import chat_token_ids, check_text, has_template
+from foretell.models.chat import chat_token_ids, has_template, text_token_ids
 from foretell.serving.chat_request import Message
 from foretell.serving.errors import APIError
 from foretell.serving.fields import Fields, Name, refusal
@@ -38,8 +38,7 @@ def tokenised(service: Service, request: TokeniseRequest) -> dict[str, Any]:
     """Ids, their number, and what the window holds. Raises APIError."""
     tokenizer = _tokenizer(service)
     if request.messages is None:
-        check_text(request.prompt or "", "prompt")
-        token_ids = list(tokenizer(request.prompt)["input_ids"])
+        token_ids = text_token_ids(tokenizer, request.prompt or "", "prompt")
     elif has_template(tokenizer):
         token_ids = chat_token_ids(tokenizer, [message.rendered() for message in request.messages])
     else:

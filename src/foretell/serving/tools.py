@@ -30,8 +30,12 @@ def check_tools(request: ChatRequest, tokenizer: Any) -> None:
             f'tools: this model does not mark its calls with {_OPEN}; give tool_choice "required" or name a function',
             "tools",
         )
-    if request.tool_choice not in (None, "auto") and request.response_format is not None:
-        raise APIError(400, "response_format: tool_choice forces a call, so leave it out", "response_format")
+    is_forced = request.tool_choice not in (None, "auto")
+    if request.response_format is not None and request.response_format.type != "text":
+        why = "tool_choice forces a call" if is_forced else "JSON alone leaves no room for calls"
+        raise APIError(400, f'response_format: {why}; leave it out, or give tool_choice "none"', "response_format")
+    if is_forced and request.stop:
+        raise APIError(400, "stop: it would cut the call that tool_choice forces; leave it out", "stop")
 
 
 def forced_schema(request: ChatRequest) -> dict[str, Any] | None:
@@ -90,12 +94,11 @@ class ToolReader:
             stop = rest.find(_CLOSE, at)
             block = rest[at + len(_OPEN) : None if stop < 0 else stop]
             after = "" if stop < 0 else rest[stop + len(_CLOSE) :]
-            call = self._call(block)
+            call = self._call(block) if self.request.parallel_tool_calls or not calls else None  # the rest stays text
             text += rest[:at] if call else rest[:at] + _OPEN + block + ("" if stop < 0 else _CLOSE)
             calls += [call] if call else []
             rest = after
         text += rest
-        calls = calls if self.request.parallel_tool_calls else calls[:1]
         return ("" if calls and not text.strip() else text), calls
 
     def _forced_calls(self) -> tuple[str, list[dict[str, Any]]]:
