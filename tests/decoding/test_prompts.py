@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 
@@ -77,7 +79,9 @@ def test_a_text_far_too_long_is_not_read_to_its_end() -> None:
     for size in (100 + EDGE, 1824, 1825):
         assert len(text_token_ids(counting, "x" * size, "it", most=100)) == min(size, 1824)
 
-    def forty_a_token(text: str, **options: object) -> object:
-        return {"input_ids": [0] * (len(text) // 40)}
+    def long_tokens(size: int) -> Callable[..., object]:
+        return lambda text, **options: {"input_ids": [0] * (len(text) // size)}
 
-    assert len(text_token_ids(forty_a_token, "x" * 6_500, "it", most=100)) == 162  # no more than the edge: all of them
+    assert len(text_token_ids(long_tokens(40), "x" * 6_500, "it", most=100)) == 162  # within the edge: all of them
+    assert len(text_token_ids(long_tokens(12), "x" * 6_500, "it", most=100)) == 541  # the first cut is within it
+    assert len(text_token_ids(long_tokens(40), "x" * 10**6, "it", most=100)) == 4 * 1824 // 40

@@ -85,7 +85,13 @@ def test_a_cut_inside_a_character_is_that_of_generate(max_tokens: int) -> None:
 
 @pytest.mark.parametrize("depth", [0, 1, 2, 3])
 @pytest.mark.parametrize(
-    ("stop", "text"), [("efg", "abcd"), (("xyz", "hij"), "abcdefg"), ("fgX", "abcdefghijklmnopqrstuvwxyz>abc")]
+    ("stop", "text"),
+    [
+        ("efg", "abcd"),
+        (("xyz", "hij"), "abcdefg"),
+        ("bcdefghijklmnopqrstuvw", "a"),
+        ("fgX", "abcdefghijklmnopqrstuvwxyz>abc"),
+    ],
 )
 def test_stop_strings_never_leak(depth: int, stop: Any, text: str) -> None:
     """Not even their beginning, which waits until it is known to be none."""

@@ -175,8 +175,8 @@ def test_large_answers_are_written_outside_the_event_loop(monkeypatch: pytest.Mo
             threads.append(threading.current_thread().name)
         return JSONResponse(content, *args)
 
-    monkeypatch.setattr(app, "JSONResponse", noted)
     with live(scripted()) as server:
+        monkeypatch.setattr(app, "JSONResponse", noted)
         assert server.complete(max_tokens=1)[0] == 200
     assert len(threads) == 1 and threads[0].startswith("asyncio_")
 
