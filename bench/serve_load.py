@@ -20,7 +20,6 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import httpx
 import openai
 import torch
 
@@ -72,7 +71,7 @@ async def ask(client: openai.AsyncOpenAI, model: str, messages: Any, max_tokens:
             if chunk.choices and chunk.choices[0].delta.content:
                 first = first or time.perf_counter() - start
                 text += chunk.choices[0].delta.content
-    except (openai.OpenAIError, httpx.HTTPError) as error:
+    except Exception as error:  # the client's, or its transport's where a connection breaks
         return Request(0, time.perf_counter() - start, 0, "", str(error)[:200])
     return Request(first, time.perf_counter() - start, num_tokens, text)
 

@@ -76,10 +76,14 @@ def test_heads_of_other_kinds_in_a_model_folder(family: str, tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    "name", ["model.layers.{}.x.weight", "model.mtp_layers.{}.input_proj.weight", "medusa_head.{}.0.weight", "{}.1.weight"]
+    "name",
+    ["model.layers.{}.x.weight", "model.mtp_layers.{}.input_proj.weight", "medusa_head.{}.0.weight", "{}.1.weight"],
 )
 def test_numbers_of_thousands_of_digits_are_no_numbers(name: str) -> None:
     """Python reads no more than 4,300."""
-    headers = {"model.embed_tokens.weight": TensorHeader((8, 8), "F32"), name.format("9" * 5000): TensorHeader((1,), "F32")}
+    headers = {
+        "model.embed_tokens.weight": TensorHeader((8, 8), "F32"),
+        name.format("9" * 5000): TensorHeader((1,), "F32"),
+    }
     config = {"num_hidden_layers": 1, "hidden_size": 8, "vocab_size": 8, "num_nextn_predict_layers": 1}
     assert inspect_stored(stored(config, headers)).num_tensors == 2

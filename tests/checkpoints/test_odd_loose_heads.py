@@ -66,7 +66,9 @@ def test_a_config_that_is_not_needed_is_not_read(text: str, tmp_path: Path) -> N
         import_heads(tmp_path / loose, tmp_path / f"{loose}-adapter", folder)
 
 
-@pytest.mark.parametrize(("num_layers", "kind"), [(2, "full_attention"), (3, "sliding_attention"), (None, "sliding_attention")])
+@pytest.mark.parametrize(
+    ("num_layers", "kind"), [(2, "full_attention"), (3, "sliding_attention"), (None, "sliding_attention")]
+)
 def test_kinds_behind_the_layers_of_another_trunk(num_layers: int | None, kind: str, tmp_path: Path) -> None:
     """A list that was written for three layers says nothing of what lies behind two; Mellum's default holds."""
     kinds = ["sliding_attention", "full_attention"]

@@ -1,4 +1,4 @@
-"""Exports of heads whose layer is not the one that engines build, and of a family that names its embedding its own way."""
+"""Exports of heads whose layer is not the one that engines build, and of a trunk whose embedding has another name."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from foretell.convert.export import export
 from foretell.convert.import_heads import import_heads
 from foretell.convert.strip import strip
 from foretell.errors import CheckpointError
-from tests.checkpoints.family_folders import LOADABLE, tiny_ernie4_5_moe, write_random
-from tests.convert.models import read, same, write
+from tests.checkpoints.family_folders import LOADABLE, tiny_ernie4_5_moe, tiny_glm4_moe_lite, write_random
+from tests.convert.models import config_of, read, same, write
 from tests.fixtures import random_heads, tiny_deepseek_v3, tiny_glm4_moe
 
 ERNIE: dict[str, Any] = {"final_norm": "none", "zero_first": True}
@@ -28,14 +28,28 @@ def adapter(folder: Path, trunk: Path, **config: Any) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("to", ["native", "deepseek-style"])
-@pytest.mark.parametrize("make", [tiny_glm4_moe, tiny_deepseek_v3])
+@pytest.mark.parametrize(
+    ("make", "to"),
+    [
+        (tiny_glm4_moe, "native"),
+        (tiny_glm4_moe, "deepseek-style"),
+        (tiny_deepseek_v3, "native"),
+        (tiny_glm4_moe_lite, "native"),
+    ],
+)
 def test_dense_heads_where_engines_build_experts(make: Callable[[], Any], to: str, tmp_path: Path) -> None:
     trunk = write(make(), tmp_path / "t")
     heads = adapter(tmp_path / "a", trunk, block_layer=0)
     with pytest.raises(CheckpointError, match=r"MLP of layer 0, and engines build .* layer 1 .* without block_layer"):
         export(trunk, heads, tmp_path / "out", to)
     assert not (tmp_path / "out").exists()
+
+
+def test_dense_heads_where_the_config_says_so(tmp_path: Path) -> None:
+    """transformers reads mtp_mlp_layer_types, which the classes for released models do not."""
+    trunk = write(tiny_glm4_moe_lite(), tmp_path / "t")
+    export(trunk, adapter(tmp_path / "a", trunk, block_layer=0), tmp_path / "out", "deepseek-style")
+    assert config_of(tmp_path / "out")["mtp_mlp_layer_types"] == ["dense"]
 
 
 def test_ernies_own_module_is_dense(tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ class Family:
     layer that differ from those of the trunk's layers, (theirs, the trunk's). ``layer_kind``: what the modules' layers
     are in the family's own models where no config says it, "" = not known. ``pads_lists``: settings with a value for
     each layer go on for the modules. ``joins_layers``: engines join the attention of one layer to the MLP of another.
-    ``own_layer``: the trunk's layer that engines build a module as, -1 = the usual one (``block_index``).
+    ``own_layer``: the trunk's layer whose MLP engines build in a module, -1 = the usual one's (``block_index``).
     ``max_modules``: engines serve no more of this family, 0 = any number. ``engines``: what each of ``ENGINES`` does
     with a checkpoint. ``blocked``: why Foretell cannot run its heads as they lie in a model folder, or "";
     ``blocked_by``: the same of those with a tensor so named, (part of the name, why).
@@ -274,6 +274,7 @@ FAMILIES = (
         models="EXAONE-MoE, EXAONE-4.5",
         architectures=r"Exaone\w*",
         parts=_FLAT,
+        own_layer=0,  # dense, where others have experts
         engines=(_DROPS, _RUNS, "MoE: decodes with the heads", "keeps the heads unused"),
     ),
     Family(
@@ -287,7 +288,7 @@ FAMILIES = (
             "layer": "model.mtp_block.{k}",
         },
         conventions={"final_norm": "none", "zero_first": True},
-        own_layer=0,  # dense, where the trunk's others have experts
+        own_layer=0,  # dense, where others have experts
         max_modules=1,
         engines=(_DROPS, _RUNS, _RUNS, "drops the heads at conversion"),
     ),

@@ -13,8 +13,8 @@ LOST = (
 """What became of the heads where a config claims them and no file holds them, and what to do."""
 
 _MISNAMED = (
-    "no MTP tensor is in its files under a name that anyone reads; {}: rename them as the original has them, or put its "
-    "heads back: foretell convert graft MODEL OUT --original ORIGINAL"
+    "no MTP tensor is in its files under a name that anyone reads; {}: rename them as the original has them, or put "
+    "its heads back: foretell convert graft MODEL OUT --original ORIGINAL"
 )
 
 DEPTHS_KEY = "foretell_num_depths"
@@ -53,7 +53,9 @@ def claimed_heads(config: Mapping[str, Any]) -> NativeClaim:
 
 
 def native_tensors(names: Iterable[str], num_layers: int | None) -> list[str]:
-    """Names of native heads: ``mtp.``, ``model.mtp``, layers behind the trunk's last, GGUF ``nextn``, Medusa's, Meta's."""
+    """Names of native heads: ``mtp.``, ``model.mtp``, layers behind the trunk's last, GGUF ``nextn``, ``medusa_head``,
+    ``extra_heads``.
+    """
     found = []
     for name in names:
         layer = _LAYER.match(name)
@@ -68,7 +70,7 @@ def misnamed_tensors(names: Iterable[str], num_layers: int) -> list[str]:
     found = []
     for name in names:
         at = _ANYWHERE.search(name)
-        if at and not _TOWER.search(name) and (at["layer"] is None or int(at["layer"]) >= num_layers):
+        if at and (at["layer"] is None or int(at["layer"]) >= num_layers) and not _TOWER.search(name):
             found.append(name)
     return sorted(found)
 

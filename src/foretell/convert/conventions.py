@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -72,27 +71,26 @@ def check_conventions(info: AdapterInfo, family: Family, num_modules: int, folds
     return _notes(info, num_modules, wanted)
 
 
-def check_layers(info: AdapterInfo, family: Family, config: Mapping[str, Any], decoder: Any, layers: Layers) -> None:
-    """Raise CheckpointError where a module is of another sort than the layer that engines build, which no config says.
+def check_layers(info: AdapterInfo, family: Family, decoder: Any, layers: Layers) -> None:
+    """Raise CheckpointError where a module has another MLP than the layer that engines build for the layout.
 
-    ``config``: settings of the trunk's language model; ``decoder``: the trunk's, without values.
+    ``decoder``: the trunk's, without values.
     """
     index, mlp = layers
-    if family.joins_layers or config.get("mlp_layer_types"):
-        return
+    own = block_index(decoder.config, family.own_layer, "the trunk")
     joined, plain = (_mlp_shapes(block_layer_of(decoder, index, other)) for other in (mlp, index))
+    if joined == _mlp_shapes(block_layer_of(decoder, own)):
+        return
     if joined != plain:
         raise CheckpointError(
             f"{info.folder}: these heads have the MLP of layer {mlp} in a block built as layer {index} (mlp_layer), "
             f"whose own is another, and the {family.name} layout cannot say so; train heads without mlp_layer"
         )
-    own = block_index(decoder.config, family.own_layer, "the trunk")
-    if joined != _mlp_shapes(block_layer_of(decoder, own)):
-        advice = "without block_layer" if family.own_layer == -1 else f"with block_layer = {own}"
-        raise CheckpointError(
-            f"{info.folder}: these heads have the MLP of layer {index}, and engines build the one of layer {own} for the "
-            f"{family.name} layout, which is another; train heads {advice}"
-        )
+    advice = "without block_layer" if family.own_layer == -1 else f"with block_layer = {own}"
+    raise CheckpointError(
+        f"{info.folder}: these heads have the MLP of layer {index}, and engines build the one of layer {own} for the "
+        f"{family.name} layout, which is another; train heads {advice}"
+    )
 
 
 def _mlp_shapes(layer: nn.Module) -> dict[str, torch.Size]:

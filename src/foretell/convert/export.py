@@ -68,7 +68,9 @@ def export(
     report = Conversion(f"export --to {to}", str(source.folder), str(folder))
     report.notes += check_conventions(info, family, num_modules, fold_norm)
     layers = block_layers(model, info.heads)
-    check_layers(info, family, source.text_config, model.get_decoder(), layers)
+    says_kinds = goal.name != "native" and source.text_config.get("mlp_layer_types")  # transformers reads them
+    if not (family.joins_layers or says_kinds):
+        check_layers(info, family, model.get_decoder(), layers)
     config = goal.config(source, num_modules, layers)
     norm_name = stored_weight(source, model, final_norm(model))
     if info.heads.unrolled:
