@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
 from foretell.checkpoints.adapter import load_adapter, read_adapter_config
 from foretell.checkpoints.adapter_config import is_adapter
@@ -174,11 +174,21 @@ def _read_tokenizer(source: Source, where: str, local: bool) -> Any:
     if source.kind != "hub" and not any((Path(where) / name).is_file() for name in _TOKENIZER_FILES):
         return None
     try:
+        if source.kind != "hub" and _says_generic(Path(where)):
+            return PreTrainedTokenizerFast.from_pretrained(where, local_files_only=local)
         return AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=local)
     except Exception as error:  # as above
         if source.kind == "hub" and isinstance(error, OSError):
             return None
         raise CheckpointError(f"{source.where}: the tokenizer cannot be loaded ({one_line(error)})") from error
+
+
+def _says_generic(folder: Path) -> bool:
+    """True where the files say all of the tokenizer; AutoTokenizer takes another for some model types even so."""
+    settings = folder / "tokenizer_config.json"
+    if not (settings.is_file() and (folder / "tokenizer.json").is_file()):
+        return False
+    return read_json(settings).get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
 
 
 def _check_report(source: Source, model: Any, report: dict[str, Any]) -> None:

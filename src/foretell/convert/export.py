@@ -26,6 +26,7 @@ from foretell.convert.report import Conversion
 from foretell.convert.shards import Plan, Progress
 from foretell.convert.skeleton import block_layers, final_norm, module_name, skeleton, stored_weight
 from foretell.convert.targets import TARGETS, Target, own_family
+from foretell.convert.tokenizer_note import tokenizer_note
 from foretell.errors import AdapterMismatch, CheckpointError, UnsupportedModel, UsageError
 
 
@@ -104,6 +105,8 @@ def export(
     report.notes.append(f"serve with {goal.serve}")
 
     def check(fresh: Path) -> None:
+        if said := tokenizer_note(source.folder, fresh):
+            report.notes.append(said)
         if reload:
             check_reload(source, fresh, info, num_modules, report, folded=fold_norm)
 
