@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from foretell.errors import UsageError
+from foretell.serving import run
 from tests.fixtures import encode, script_trunk
 from tests.serving.live import ALPHABET, Live, live, scripted, service_of
 
@@ -221,3 +223,40 @@ def test_tokenising(server: Live) -> None:
         assert server.post("/v1/tokenize", bad)[0] == 400
     for bad in ({}, {"tokens": [10**9]}, {"tokens": [-1]}, {"tokens": "abc"}):
         assert server.post("/v1/detokenize", bad)[0] == 400
+
+
+@pytest.mark.parametrize(
+    ("body", "param", "word"),
+    [
+        ({"prompt": [1, -1]}, "prompt.1", "greater than or equal to 0"),
+        ({"prompt": []}, "prompt", "at least 1"),
+        ({"prompt": "a", "stop": ["a", 1]}, "stop.1", "string"),
+    ],
+)
+def test_a_value_of_several_types_is_told_what_its_own_lacks(server: Live, body: Any, param: str, word: str) -> None:
+    status, found = server.post("/v1/completions", body)
+    assert (status, found["error"]["param"]) == (400, param) and word in found["error"]["message"]
+
+
+def test_a_function_without_a_name(server: Live) -> None:
+    tools = [{"type": "function", "function": {"name": "f"}}]
+    status, body = server.post(CHAT, user("x") | {"tools": tools, "tool_choice": {"type": "function"}})
+    assert (status, body["error"]["param"]) == (400, "tool_choice.function")
+
+
+def test_a_wrong_class_is_named_where_it_stands(server: Live) -> None:
+    status, body = server.post(CHAT, user("x"), **{"X-Request-Class": "x;y"})
+    assert (status, body["error"]["param"]) == (400, "x-request-class")
+    status, body = server.post(CHAT, user("x") | {"metadata": {"class": "x;y"}})
+    assert (status, body["error"]["param"]) == (400, "metadata")
+
+
+def test_two_servers_at_one_port() -> None:
+    """Both may bind while neither listens; the slower one is told in one line."""
+    one = run.bind("127.0.0.1", 0)
+    other = run.bind("127.0.0.1", one.getsockname()[1])
+    run.listen(one)
+    with pytest.raises(UsageError, match="choose another port"):
+        run.listen(other)
+    one.close()
+    other.close()

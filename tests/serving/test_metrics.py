@@ -127,6 +127,14 @@ def test_gauges_and_times() -> None:
             assert found[f"foretell:{name}_seconds_count"] == 1 and 0 < found[f"foretell:{name}_seconds_sum"] < 10
 
 
+def test_passes_that_no_draft_could_help_do_not_gate() -> None:
+    with live(scripted(depth="auto")) as server:
+        server.complete(max_tokens=1)
+        server.complete(max_tokens=2)
+        found = server.get("/v1/status")[1]["classes"]["text"]
+        assert found["num_passes"] == 3 and (found["depth"], found["is_gated"]) == (None, False)
+
+
 def test_time_in_the_queue() -> None:
     """The second waits until the first is done, and no longer."""
     with live(scripted(max_batch=1)) as server:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 from foretell.models.trunk import Trunk
+from foretell.serving.answer import _data
 from tests.fixtures import byte_tokenizer, dist_heads, dist_trunk, encode, random_heads, tiny_llama
 from tests.serving.live import Live, live, scripted, service_of
 
@@ -190,3 +192,9 @@ def test_details_tell_who_guessed_what(letters: Live) -> None:
     usage = whole["usage"]["speculative"]
     assert (usage["num_drafts"], usage["num_draft_tokens"], usage["num_accepted_tokens"]) == (2, 6, 6)
     assert usage["num_passes"] == 3 and usage["mean_acceptance_length"] == 4.0
+
+
+def test_no_event_has_an_end_of_line_inside() -> None:
+    text = "a\u2028b\x85c\u2029"
+    event = _data({"text": text})
+    assert event.splitlines() == [event[:-2], ""] and json.loads(event.removeprefix("data: ")) == {"text": text}

@@ -181,3 +181,23 @@ def test_a_second_call_that_was_not_wanted_stays_text() -> None:
     shown = reader.push(call + call)
     rest, calls = reader.end()
     assert len(calls) == 1 and shown + rest == call
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ('[{"name": "stop", "arguments": {}}, {"name": "weather", "arg', ["stop"]),
+        ('[ {"name": "stop", "arguments": {}}\n', ["stop"]),
+        ('[\n{"name": "stop", "arguments": {}} , {"name": "stop", "arguments": {"a": [1, 2]}}]', ["stop", "stop"]),
+        ('[{"name": "st', []),
+        ("[", []),
+    ],
+)
+def test_calls_that_are_whole_survive_a_cut(text: str, names: list[str]) -> None:
+    request = ChatRequest.model_validate(
+        {"messages": [{"role": "user", "content": "x"}], "tools": TOOLS, "tool_choice": "required"}
+    )
+    reader = ToolReader(request)
+    assert reader.push(text) == ""
+    rest, calls = reader.end()
+    assert [call["function"]["name"] for call in calls] == names and rest == ("" if names else text)

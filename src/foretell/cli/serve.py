@@ -76,7 +76,7 @@ def serve(
         raise UsageError(f"serve needs {error.name}; pip install 'foretell[serve]'") from error
     from foretell.decoding.engine import Engine
     from foretell.serving.app import make_app
-    from foretell.serving.run import BACKLOG, bind, serve_app
+    from foretell.serving.run import bind, listen, serve_app
     from foretell.serving.service import Service
     from foretell.serving.settings import Settings
 
@@ -94,7 +94,7 @@ def serve(
         )
         service = Service(engine, settings)
         app = make_app(service)
-        listener.listen(BACKLOG)  # not before: who connects is answered
+        listen(listener)  # not before: who connects is answered
         _say(engine, settings, host, listener.getsockname()[1])
         serve_app(app, listener, grace, service.close)
     finally:

@@ -119,4 +119,7 @@ class Answer(ABC):
 
 
 def _data(values: dict[str, Any]) -> str:
-    return f"data: {json.dumps(values, ensure_ascii=False, separators=(',', ':'))}\n\n"
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"))
+    for end in "\x85\u2028\u2029":  # some clients take them for the end of a line
+        text = text.replace(end, f"\\u{ord(end):04x}")
+    return f"data: {text}\n\n"

@@ -83,6 +83,8 @@ class ClassCounts(Collector):
             depth = max(work.draft.depths, default=0)
             self.stats.setdefault(label, AcceptanceStats()).count(depth, work.num_accepted, len(work.draft))
             self.passes[label] = self.passes.get(label, 0) + 1
-            if work.row.depth == "auto":  # what requests ask for says nothing of the policy
+            # What requests ask for says nothing of the policy, nor does a pass that no draft could have helped.
+            num_before = len(work.row.token_ids) - work.num_taken
+            if work.row.depth == "auto" and num_before and work.row.params.max_tokens - num_before > 1:
                 before = self.mean_depth.get(label, float(depth))
                 self.mean_depth[label] = before + (depth - before) / 16

@@ -15,13 +15,14 @@ _FENCE = re.compile(r"^```([a-z0-9+#-]{1,16})\s*$", re.MULTILINE | re.IGNORECASE
 
 def label_of(request: SamplingFields, header: str | None = None) -> str:
     """``metadata.class``, else the header, else a rule: tools, json, the language of a code fence, chat or text."""
+    field, name = ("metadata", "metadata.class") if "class" in (request.metadata or {}) else (HEADER, HEADER)
     own = (request.metadata or {}).get("class", header)
     if own is not None:
         if not _LABEL.fullmatch(own):
             raise APIError(
                 400,
-                f"metadata.class: {own[:80]!r} is not allowed: give 1 to 64 letters, digits, spaces or _ . : / + -",
-                "metadata",
+                f"{name}: {own[:80]!r} is not allowed: give 1 to 64 letters, digits, spaces or _ . : / + -",
+                field,
                 "invalid_value",
             )
         return own

@@ -99,10 +99,11 @@ def add_handlers(app: FastAPI) -> None:
 
 def invalid(errors: Any) -> APIError:
     """The first of pydantic's complaints."""
-    first = errors[0]  # of a value that fits none of several types, the complaint that goes deepest
-    field = first["loc"][:4]
-    first = max((error for error in errors if error["loc"][:3] == field[:3]), key=lambda error: len(error["loc"]))
-    location = [part for part in first["loc"] if isinstance(part, int) or _is_field(part)]
+    field = _path(errors[0])
+    # Of a value that fits none of several types, what is wrong with it where its type is right, and goes deepest.
+    about = [error for error in errors if _path(error)[: len(field)] == field]
+    first = max(about, key=lambda error: (not error["type"].endswith("_type"), len(error["loc"])))
+    location = _path(first)
     if first["type"] == "refused":
         location.append(first["ctx"]["field"])
     if first["type"] == "extra_forbidden" and first["loc"][-1] not in location[-1:]:
@@ -122,6 +123,10 @@ def invalid(errors: Any) -> APIError:
     given = repr(first.get("input"))
     shown = given if len(given) <= 60 else given[:57] + "..."
     return APIError(400, f"{param or 'body'}: {shown} is not allowed: {first['msg']}", param, "invalid_value")
+
+
+def _path(error: Any) -> list[Any]:
+    return [part for part in error["loc"] if isinstance(part, int) or _is_field(part)]
 
 
 def _is_field(part: str) -> bool:

@@ -31,7 +31,8 @@ class Metrics:
     def __init__(self, engine: Engine, model_name: str) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
-        self.mean_seconds = 1.0
+        self.mean_seconds = 5.0  # of a completion, as long as none has ended
+        self._num_ended = 0
         self._model = model_name
         self._labels: set[str] = set()
         by = ("model_name", "request_class")
@@ -93,7 +94,8 @@ class Metrics:
                 self._queue.labels(*by).observe(done.queue_s)
             self._ended.labels(*by, done.finish_reason).inc()
             self._whole.labels(*by).observe(now - start)
-            self.mean_seconds += (now - start - self.mean_seconds) / 16
+            self._num_ended += 1
+            self.mean_seconds += (now - start - self.mean_seconds) / min(self._num_ended, 16)
             if len(done.token_ids) > 1:
                 self._each.labels(*by).observe((now - first[index]) / (len(done.token_ids) - 1))
 

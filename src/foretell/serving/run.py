@@ -38,11 +38,22 @@ def bind(host: str, port: int, unread_s: float = 90.0) -> socket.socket:
         listener.bind((host, port))
     except (OSError, OverflowError) as error:
         listener.close()
-        reason = getattr(error, "strerror", None) or str(error)
-        raise UsageError(
-            f"--host {host} --port {port}: {reason}; choose another port, or 0 for any free one"
-        ) from error
+        raise _taken(host, port, error) from error
     return listener
+
+
+def listen(listener: socket.socket) -> None:
+    """Take connections from now on. Raises UsageError where another server, bound meanwhile, was faster."""
+    host, port = listener.getsockname()[:2]
+    try:
+        listener.listen(BACKLOG)
+    except OSError as error:
+        raise _taken(host, port, error) from error
+
+
+def _taken(host: str, port: int, error: Exception) -> UsageError:
+    reason = getattr(error, "strerror", None) or f"{port} is no port, which has 0 to 65535"
+    return UsageError(f"--host {host} --port {port}: {reason}; choose another port, or 0 for any free one")
 
 
 class _Server(uvicorn.Server):

@@ -97,7 +97,7 @@ class Service:
             raise APIError(400, message, "n", "invalid_value")
         if self.num_rows + num_rows > self.capacity:
             wait_s = max(1, math.ceil(self.metrics.mean_seconds * self.num_rows / self.engine.max_batch / 2))
-            message = f"{self.num_rows} completions are running or waiting; come again in {wait_s} s"
+            message = f"the queue is full (completions here: {self.num_rows}); come again in {wait_s} s"
             raise APIError(429, message, None, "queue_full", {"Retry-After": str(wait_s)})
 
     async def run(self, ask: Ask, since: float) -> AsyncIterator[Indexed]:

@@ -106,9 +106,8 @@ class ToolReader:
         choice = self.request.tool_choice
         if isinstance(choice, NamedTool):
             return "", [_call(choice.function.name, text)]
-        try:
-            found = json.loads(text)
-        except (ValueError, RecursionError):  # cut by max_tokens: a valid beginning, and no call yet
+        found = _whole_items(text)
+        if not found:  # cut by max_tokens: a valid beginning, and no call yet
             return text, []
         return "", [_call(call["name"], json.dumps(call["arguments"])) for call in found]
 
@@ -121,6 +120,21 @@ class ToolReader:
         if name not in [tool.function.name for tool in self.request.tools]:
             return None
         return _call(name, arguments if isinstance(arguments, str) else json.dumps(arguments))
+
+
+def _whole_items(text: str) -> list[Any]:
+    """Items of a JSON list that may be cut, as far as they are whole."""
+    found: list[Any] = []
+    at = text.find("[")
+    while at >= 0:
+        start = at + 1 + len(text[at + 1 :]) - len(text[at + 1 :].lstrip())
+        try:
+            item, end = json.JSONDecoder().raw_decode(text, start)
+        except (ValueError, RecursionError):
+            break
+        found.append(item)
+        at = text.find(",", end)
+    return found
 
 
 def _parameters(tool: Tool) -> dict[str, Any]:
