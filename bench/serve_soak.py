@@ -186,7 +186,8 @@ async def main() -> int:
     parser.add_argument("--heads")
     parser.add_argument("--minutes", type=float, default=30)
     parser.add_argument("--clients", type=int, default=12)
-    parser.add_argument("--most-growth", type=float, default=64, help="MiB in the second half; runs of a few minutes grow by more, as caches fill")
+    growth = "MiB in the second half; runs of a few minutes grow by more, as caches fill"
+    parser.add_argument("--most-growth", type=float, default=64, help=growth)
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     records = [json.loads(line) for line in Path("prompts/chat.jsonl").read_text(encoding="utf-8").splitlines()]

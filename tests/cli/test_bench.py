@@ -164,7 +164,7 @@ def test_a_policy_that_loses_is_named() -> None:
     runs += [run_of(0, 1.0, **chat), run_of(2, 1.2, **chat), run_of("auto", 0.9, best=0.75, **chat)]
     lines = _policy(BenchReport(runs, [], {}, []))
     assert lines == [
-        "Depth auto: 1.15x (1.15-1.15) of depth 0, 0.96x (0.96-0.96) of the best fixed depth (2).",
+        "Depth auto: 1.15x (one pair) of depth 0, 0.96x (one pair) of the best fixed depth (2).",
         "Depth auto is more than 5 % slower than depth 0 on: chat (0.90x).",
         "Depth auto is more than 5 % slower than the best fixed depth on: chat (0.75x).",
     ]
@@ -222,12 +222,12 @@ def test_batch_sizes_that_are_done_are_kept(
 def test_the_best_of_all_settings_is_named() -> None:
     chains = [run_of(0, 1.0), run_of(2, 1.5)]
     for runs, says in (
-        (chains, "Best depth: 2, 1.50x (1.50-1.50) of depth 0."),
+        (chains, "Best depth: 2, 1.50x (one pair) of depth 0."),
         (
             [*chains, run_of(2, 1.7, 6)],
-            "Best depth: 2, 6 nodes, 1.70x (1.70-1.70) of depth 0; best chain: depth 2, 1.50x",
+            "Best depth: 2, 6 nodes, 1.70x (one pair) of depth 0; best chain: depth 2, 1.50x",
         ),
-        ([*chains, run_of("auto", 1.6)], "Best depth: auto, 1.60x (1.60-1.60) of depth 0; best chain: depth 2, 1.50x"),
+        ([*chains, run_of("auto", 1.6)], "Best depth: auto, 1.60x (one pair) of depth 0; best chain: depth 2, 1.50x"),
         ([run_of(0, 1.0), run_of(2, 0.8), run_of(2, 0.9, 6)], "depth 2, 6 nodes runs at 0.90x"),
         ([run_of(0, 1.0), run_of(2, 0.8), run_of(2, 1.2, 6)], "of depth 0; best chain: depth 0."),
         ([run_of(0, 1.0), run_of(2, None)], "No speed-up was measured"),

@@ -18,7 +18,11 @@ from foretell.analysis import bench as bench_module
 from foretell.analysis import compare as compare_module
 from foretell.analysis import load_watch
 from foretell.analysis.load import LoadSnapshot
+from foretell.analysis.records import Spread
 from foretell.analysis.systems import EngineSystem
+from foretell.cli.bench_stop import part_target
+from foretell.cli.bench_table import spread
+from foretell.evaluation import nll
 
 COMMANDS = ("bench", "compare")
 NUM_SYSTEMS = {"bench": 3, "compare": 2}
@@ -107,13 +111,40 @@ def test_a_part_does_not_replace_a_whole_run(
     out = tmp_path / "out.json"
     assert run(*line(command, folders, prompts), "--json", out).code == 0
     before = out.read_bytes()
-    for _ in range(2):  # a part may take the place of a part
+    for _ in range(2):  # a part may take the place of a part of the same size
         with monkeypatch.context() as patch:
             before_each(patch, after(NUM_SYSTEMS[command], 1, interrupt))
             ran = run(*line(command, folders, prompts), "--json", out)
         assert ran.code == 130 and "out.incomplete.json" in ran.err
         assert out.read_bytes() == before
         assert json.loads((tmp_path / "out.incomplete.json").read_text())["incomplete"] is True
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_part_does_not_replace_a_longer_one(
+    run: Any, monkeypatch: pytest.MonkeyPatch, folders: Path, prompts: Path, tmp_path: Path, command: str
+) -> None:
+    sizes = {"out.json": 3, "out.incomplete.json": 2, "out.incomplete-2.json": 1}
+    for name, num_measured in sizes.items():
+        with monkeypatch.context() as patch:
+            before_each(patch, after(NUM_SYSTEMS[command], num_measured, interrupt))
+            ran = run(*line(command, folders, prompts), "--json", tmp_path / "out.json")
+        written = f"stays as it is; this part goes to {tmp_path / name}\n"
+        assert ran.code == 130 and (written in ran.err) == (name != "out.json")
+    assert {f.name: len(json.loads(f.read_text())["samples"]) for f in tmp_path.glob("out*.json")} == sizes
+    assert json.loads((tmp_path / "out.json").read_text())["model"] == "cycle"
+
+
+def test_a_part_of_an_evaluation_does_not_replace_a_longer_one(tmp_path: Path) -> None:
+    out = tmp_path / "out.json"
+    out.write_text('{"incomplete": true, "text": {}, "tasks": {}}')
+    assert part_target(out, 1) == tmp_path / "out.incomplete.json" and part_target(out, 2) == out
+
+
+def test_one_pair_has_no_range() -> None:
+    assert spread(Spread(1.47, 1.47, 1.47), 2, "x") == "1.47x (one pair)"
+    assert spread(Spread(1.47, 1.46, 1.48), 2, "x") == "1.47x (1.46-1.48)"
+    assert (spread(Spread(1.0, 1.0, 1.0), 2, "x"), spread(Spread(9.5, 9.5, 9.5), 1)) == ("1.00x", "9.5")
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -143,6 +174,10 @@ def test_nothing_measured_writes_nothing(
     before_each(monkeypatch, after(0, 0, interrupt))  # the first warm-up
     ran = run(*line(command, folders, prompts), "--json", tmp_path / "out.json")
     assert (ran.code, ran.out) == (130, "") and not (tmp_path / "out.json").exists()
+    assert "stopped: nothing was measured yet; nothing written\n" in ran.err
+    monkeypatch.setattr(nll, "mean_nll", lambda *args: interrupt())  # what is worked out before the first text
+    ran = run(*line(command, folders, prompts), "--json", tmp_path / "out.json")
+    assert ran.code == 130 and "stopped: nothing was measured yet; nothing written\n" in ran.err
 
 
 def test_without_a_file_it_says_how_to_keep(

@@ -90,6 +90,7 @@ def test_probe_reports_every_depth(run: Any, folders: Path, tmp_path: Path) -> N
     assert ran.code == 0 and "mean acceptance length to expect at depth 3: 4.00" in ran.out
     report = json.loads((tmp_path / "out.json").read_text())
     assert [d["agreement"] for d in report["depths"]] == [1.0, 1.0, 1.0] and report["num_records"] == 1
+    assert report["model"] == "cycle"
 
 
 def test_probe_on_texts_that_mean_nothing_says_so(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 
 from foretell.analysis import load_watch
 from foretell.analysis.load import LoadSnapshot
+from foretell.planning.measured import MeasuredMachine
 from foretell.planning.model import Linear as PlanLinear
 from foretell.planning.open_model import open_model
 from tests import fixtures
@@ -159,9 +161,39 @@ def test_batches_that_do_not_fit_are_not_promised(run: Any) -> None:
     line = ("plan", "llama-3-8b", "--acceptance", "0.8", "--context")
     ran = run(*line, 32000)
     assert "up to 14 rows fit" in ran.out
-    assert "Drafting pays at every batch size that fits at context 32,000: up to 14." in ran.out
-    assert re.search(r"Drafting stops paying at batch \d+\.\n", run(*line, 100).out)
-    assert "The weights do not fit" in run("plan", "llama-3-70b", "--acceptance", "0.8").out
+    assert "By this prediction drafting pays at every batch size that fits at context 32,000: up to 14." in ran.out
+    assert re.search(r"By this prediction drafting stops paying at batch \d+\.\n", run(*line, 100).out)
+    assert "The weights do not fit; this is as if they did." in run("plan", "llama-3-70b", "--acceptance", "0.8").out
+
+
+@pytest.mark.parametrize("acceptance", [("--acceptance", "0.8"), ()])
+def test_why_rows_do_not_fit_is_said(run: Any, tmp_path: Path, acceptance: tuple[str, ...]) -> None:
+    out, line = tmp_path / "p.json", ("plan", "llama-3-8b", *acceptance)
+    ran = run(*line, "--context", 1000000, "--depth", 2, "--json", out)
+    assert ", no row of 1,000,000 tokens fits (" in ran.out and "weights do not" not in ran.out
+    assert "No row of 1,000,000 tokens fits; this is as if one did." in ran.out
+    found = run("report", out, "--markdown", tmp_path / "p.md")
+    page = (tmp_path / "p.md").read_text()
+    assert found.code == 0 and "none: no row of 1,000,000 tokens fits" in page and "as if one did" in page
+    ran = run(*line, "--context", 32000, "--batch", 15)
+    assert "WARNING: 15 rows do not fit, 14 at most do; this is as if they did." in ran.out
+    assert "WARNING" not in run(*line, "--context", 32000, "--batch", 14).out
+
+
+@pytest.mark.parametrize(
+    ("model", "warns"), [("SmolLM2-135M-Instruct.Q8_0", True), ("Org/Tiny-Instruct", False), (None, False), (7, False)]
+)
+def test_files_of_another_model_are_told_of(run: Any, tiny: Path, tmp_path: Path, model: object, warns: bool) -> None:
+    named = {} if model is None else {"model": model}
+    path = write_json(tmp_path / "b.json", {**bench(bench_run(1, 0, 9.0), bench_run(1, 2, 14.0)), **named})
+    probe = write_json(tmp_path / "p.json", {**named, "depths": [{"chained": 0.5}]})
+    for options, words in (
+        (("--against", path), f"warning: {path} was measured with {model}, and the plan is for tiny: "),
+        (("--acceptance", path), f"warning: --acceptance is of {model}, and the plan is for tiny: "),
+        (("--acceptance", probe), f"warning: --acceptance is of {model}, and the plan is for tiny: "),
+    ):
+        ran = run("plan", tiny, *options)
+        assert ran.code == 0 and ("warning:" in ran.err) == warns and (words in ran.err) == warns
 
 
 def table_of_comparison(out: str) -> list[str]:
@@ -171,7 +203,7 @@ def table_of_comparison(out: str) -> list[str]:
 @pytest.mark.parametrize(
     ("options", "problem"),
     [
-        ([], "MODEL is missing"),
+        ([], "MODEL is missing.*--against alone"),
         (["--hardware", "h100", "--against", "b.json"], "--hardware needs a model"),
         (["{m}", "--hardware", "h900"], "--hardware.*is not known; give h100"),
         (["{m}", "--hardware", "no/such.json"], "cannot be read"),
@@ -262,6 +294,15 @@ def test_measured_here_and_taken_again(
 def test_a_busy_machine_is_told_of_while_it_is_measured(
     run: Any, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from foretell.planning import measure
+
+    measured = measure.measure
+
+    def late(*args: Any) -> MeasuredMachine:
+        time.sleep(0.1)  # a few looks
+        return measured(*args)
+
+    monkeypatch.setattr(measure, "measure", late)
     monkeypatch.setattr(load_watch, "LOOK_EVERY_S", 0.01)
     monkeypatch.setattr(LoadSnapshot, "cores_of_others", lambda self, end: 7.0)
     line = (

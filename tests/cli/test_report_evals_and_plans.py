@@ -183,6 +183,7 @@ def test_a_part_of_an_evaluation_says_so(tmp_path: Path, values: Any) -> None:
     made_page = page(tmp_path, values("heads") | {"incomplete": True})
     said = [b.text for s in made_page.sections for b in s.blocks if getattr(b, "warns", False)]
     assert "f0: interrupted: what was not measured to the end is missing." in said
+    assert lead(made_page)[0].startswith("Stopped early. Bits per byte")
 
 
 def test_a_plan_has_its_depths_and_what_it_stands_on(tmp_path: Path, values: Any) -> None:
@@ -194,7 +195,7 @@ def test_a_plan_has_its_depths_and_what_it_stands_on(tmp_path: Path, values: Any
     best = max(own, key=lambda depth: depth["tokens_per_s"])
     assert lead(made_page) == [
         f"Planned, not measured: tiny on H100 SXM at batch 2: best depth {best['depth']}, {best['speedup']:.2f}x plain "
-        "decoding. Drafting pays at every batch size up to 4,096."
+        "decoding. By this prediction drafting pays at every batch size looked at: up to 4,096."
     ]
     found = table(made_page, "Plan: ")
     assert found.columns == ["depth", "bytes", "FLOPs", "FLOP/byte", "idle", "pass", "draft", "tokens a pass",
@@ -259,7 +260,7 @@ def test_a_plan_on_this_machine(folder: Path, tmp_path: Path) -> None:
     ("change", "says"),
     [
         ({"best_depth": 0}, ": drafting does not pay."),
-        ({"break_even_batch": 9}, "x plain decoding. Drafting stops paying at batch 9."),
+        ({"break_even_batch": 9}, "x plain decoding. By this prediction drafting stops paying at batch 9."),
         ({"memory": {"max_batch": 0}}, "up to 4,096. The weights do not fit; this is as if they did."),
     ],
 )

@@ -199,7 +199,7 @@ def test_controls_rules_and_law_of_a_model(run: Any, folders: Path, prompts: Pat
     ran = run(*line(folders, prompts), "--depths", "2", *options)
     assert ran.code == 0, ran
     found = json.loads(out.read_text())
-    assert found["passed"] and found["environment"]["dtype"] == "float32"
+    assert found["passed"] and found["environment"]["dtype"] == "float32" and found["model"] == "random"
     assert [c["kind"] for c in found["controls"]] == ["right", "shifted", "shuffled"]
     assert found["controls"][0]["acceptance"] == 1.0
     assert [law["depth"] for law in found["model_law"]] == [0, 2]

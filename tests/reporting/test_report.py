@@ -163,6 +163,7 @@ def test_a_stopped_run_says_how_far_it_came(kind: str, tmp_path: Path) -> None:
         "f0: interrupted after 1,007 of 1,200 measurements at batch 4: figures are of whole turns, and batch sizes may "
         "be missing."
     ) in texts
+    assert lead(made_page)[0].startswith("Stopped after 1,007 of 1,200 measurements at batch 4. Fastest is ")
 
 
 def test_systems_side_by_side(tmp_path: Path) -> None:

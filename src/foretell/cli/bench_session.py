@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from foretell.cli.bench_stop import Report, beside_whole, sigterm_raises, stopped_line
+from foretell.cli.bench_stop import NOTHING_MEASURED, Report, part_target, sigterm_raises, stopped_line
 from foretell.cli.busy import BusyWatch, OnBusyChoice
 from foretell.cli.output import note, progress, results, write_json
 
@@ -50,12 +50,12 @@ class Session(Generic[R]):
         from foretell.analysis.environment import environment
         from foretell.evaluation.nll import mean_nll
 
-        # Before the run, so that one that is stopped has nothing long to do until its file is written.
-        prompt_nll = mean_nll(self.trunk, [prompt.token_ids for prompt in self.prompts])
         where = environment(self.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
-        watch, complete = BusyWatch(self.on_busy), False
+        watch, complete, prompt_nll = BusyWatch(self.on_busy), False, None
         with sigterm_raises():
             try:
+                # First, so that a run that is stopped has nothing long to do until its file is written.
+                prompt_nll = mean_nll(self.trunk, [prompt.token_ids for prompt in self.prompts])
                 with watch:
                     for rows in batches:
                         self._measure(rows, watch)
@@ -76,16 +76,19 @@ class Session(Generic[R]):
         kept = [report for report in self.reports if report.records]
         for report in kept:
             if report.num_planned is not None:
-                note(stopped_line(report, beside_whole(json)))
+                note(stopped_line(report, json))
         if not kept:
+            if not complete:
+                note(NOTHING_MEASURED)
             return
         token_ids = [prompt.token_ids for prompt in self.prompts]
         against = meaningless(token_ids, kept[0].outputs(), prompt_nll, self.trunk.vocab_size, eos_ignored=False)
         for reason in against:
             note(f"warning: {reason}")
         load = [where["load"]["note"]] if where["load"]["note"] else []
-        values = {"environment": where, "warnings": [*self.warnings, *against, *load], **self.values(kept)}
-        target = json if complete else beside_whole(json)
+        head = {"environment": where, "model": self.trunk.name}
+        values = {**head, "warnings": [*self.warnings, *against, *load], **self.values(kept)}
+        target = json if complete else part_target(json, sum(len(report.records) for report in kept))
         write_json(target, values if complete else {"incomplete": True, **values})  # first: a pipe may be closed
         self.written = target
         shown = [report for report in self.reports if report.runs]

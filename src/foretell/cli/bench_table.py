@@ -78,9 +78,11 @@ def _rate(value: Spread | None) -> str:
 
 
 def spread(value: Spread | None, digits: int, unit: str = "") -> str:
-    """``1.31x (1.10-1.52)``, or n/a."""
+    """``1.31x (1.10-1.52)``, or n/a; ``1.31x (one pair)`` for a ratio of one, and ``1.00x`` of a system to itself."""
     if value is None:
         return "n/a"
+    if value.low == value.median == value.high:
+        return f"{value.median:.{digits}f}{unit}{' (one pair)' if unit and value.median != 1 else ''}"
     return f"{value.median:.{digits}f}{unit} ({value.low:.{digits}f}-{value.high:.{digits}f})"
 
 

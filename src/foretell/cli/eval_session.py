@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from foretell.cli.bench_stop import beside_whole, sigterm_raises
+from foretell.cli.bench_stop import part_target, sigterm_raises
 from foretell.cli.busy import BusyWatch, OnBusyChoice
 from foretell.cli.output import note, progress, results, write_json
 
@@ -57,4 +57,4 @@ def _keep(report: dict[str, Any], names: list[str], warnings: list[str], busy: s
         return
     rest, verb = " and ".join(names[len(finished) :]), "are" if len(finished) > 1 else "is"
     note(f"stopped: {rest} not measured to the end; {' and '.join(finished)} {verb} finished")
-    write_json(beside_whole(json), {"incomplete": True, **values})
+    write_json(part_target(json, len(finished)), {"incomplete": True, **values})

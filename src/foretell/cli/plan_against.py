@@ -15,6 +15,7 @@ from foretell.planning.against import Compared, against, largest_error, measured
 from foretell.planning.bench_file import BenchFile, read_bench
 from foretell.planning.group_texts import read_groups
 from foretell.planning.measured import MeasuredMachine
+from foretell.planning.names import is_other
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -27,7 +28,9 @@ def compare(path: Path, predicted: Predicted | None) -> dict[str, Any]:
         note(f"hint: {path} is of a run that was interrupted; its figures are of whole turns alone")
     found = {"step_costs": against(bench, measured_costs(bench))}
     if predicted is not None:
-        costs = predicted.costs
+        costs, planned = predicted.costs, predicted.report["model"]["name"]
+        if is_other(bench.model, planned):
+            note(f"warning: {path} was measured with {bench.model}, and the plan is for {planned}: errors mean nothing")
         found["hardware"] = against(bench, lambda _: costs)
         if predicted.measured is not None:
             _note_difference(bench, predicted.measured)

@@ -113,7 +113,10 @@ def check_options(
 ) -> None:
     """Raise UsageError for options that do not go together, before anything heavy is imported."""
     if model is None and against is None:
-        raise UsageError("MODEL is missing; for example: foretell plan llama-3-8b --hardware h100 --acceptance 0.8")
+        raise UsageError(
+            "MODEL is missing; for example: foretell plan llama-3-8b --hardware h100 --acceptance 0.8, or give "
+            "a file of bench as --against alone"
+        )
     if model is None and (measure or hardware is not None):
         raise UsageError(f"{'--measure' if measure else '--hardware'} needs a model to predict for; name it first")
     if hardware is not None and hardware not in HARDWARE and not is_file_name(hardware):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from foretell.cli.output import results
+from foretell.cli.output import note, results
 from foretell.cli.plan_measured import measured_machine
 from foretell.cli.plan_options import Asked, deepest
 from foretell.cli.plan_screen import closing_lines, depth_table, head_lines
@@ -16,6 +16,7 @@ from foretell.planning.hardware import HARDWARE
 from foretell.planning.measured import KEY, MeasuredMachine
 from foretell.planning.measured_costs import MeasuredCosts
 from foretell.planning.model import PlanModel
+from foretell.planning.names import is_other
 from foretell.planning.open_model import open_model
 from foretell.planning.plan import MAX_BATCH, make_plan
 from foretell.planning.published import published_for
@@ -37,6 +38,9 @@ class Predicted:
 def predict(name: str, asked: Asked) -> Predicted:
     """Make the plan for one model and print it."""
     model = _model(name, asked)
+    if asked.acceptance and is_other(asked.acceptance.model, model.name):
+        source = f"--acceptance is of {asked.acceptance.model}, and the plan is for {model.name}"
+        note(f"warning: {source}: its heads' guesses may be accepted more or less often")
     max_depth = deepest(asked.depth, asked.acceptance, model.heads.max_depth, _DEFAULT_DEPTH)
     measured = measured_machine(model, asked, max_depth)
     machine = _machine(asked, measured)

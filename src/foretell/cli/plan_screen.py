@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from foretell.cli.output import counted
-from foretell.reporting.plan_words import BOUNDS, EXPERTS, follows
+from foretell.reporting.plan_words import BOUNDS, EXPERTS, follows, no_row_fits, too_much
 from foretell.reporting.scaled import BYTES, FLOPS, SECONDS, scaled
 
 if TYPE_CHECKING:
@@ -30,7 +30,8 @@ def head_lines(model: PlanModel, machine: Machine, plan: Plan, acceptance: Accep
     vocabulary = f", drafting from {heads.draft_vocab:,} tokens" if heads.draft_vocab else ""
     kind = "" if heads.reads_tokens else f"{heads.kind} heads, "
     device = f"{machine.devices} x {machine.hardware.name}" if machine.devices > 1 else machine.hardware.name
-    free = f"up to {counted(memory.max_batch, 'row')} fit" if memory.max_batch else "the weights do not fit"
+    none = no_row_fits(memory.weights_fit, plan.context)
+    free = f"up to {counted(memory.max_batch, 'row')} fit" if memory.max_batch else none
     lines = [
         f"{model.name}, {machine.dtype}, on {device}: batch {plan.batch}, context {plan.context:,}",
         "",
@@ -74,12 +75,14 @@ def closing_lines(
 ) -> list[str]:
     """What follows, and what was left out."""
     lines = []
+    room = too_much(plan.memory.max_batch, plan.memory.weights_fit, plan.batch, plan.context)
     if plan.best_depth is None:
-        lines.append("No acceptance given: speed-ups are left out. Break-even is the share that each depth must reach.")
+        text = "No acceptance given: speed-ups are left out. Break-even is the share that each depth must reach."
+        lines.append(" ".join([text, *room]))
     else:
         fastest = max(plan.depths, key=lambda depth: depth.tokens_per_s or 0.0)
         known = (plan.break_even_batch, plan.searched_batch, plan.memory.max_batch, plan.context)
-        text = " ".join(follows(plan.best_depth, fastest.speedup, *known))
+        text = " ".join([*follows(plan.best_depth, fastest.speedup, *known), *room])
         lines.append(text[0].upper() + text[1:])
     if any(depth.num_awake_experts is not None for depth in plan.depths):
         lines.append(EXPERTS)

@@ -99,7 +99,8 @@ def probe(
     for warning in warnings:
         note(f"warning: {warning}")
     where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
-    write_json(json, {"environment": where, "num_records": len(records), "warnings": warnings, **report})
+    head = {"environment": where, "model": loaded.trunk.name, "num_records": len(records), "warnings": warnings}
+    write_json(json, {**head, **report})
     return 0 if agreed else 1
 
 

@@ -9,7 +9,7 @@ Conditional: depth k accepted, given that all before it were (alpha_k). Uncondit
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import accumulate
 from operator import mul
 from pathlib import Path
@@ -19,6 +19,7 @@ from foretell.checkpoints.files import read_json
 from foretell.errors import DataError, UsageError
 from foretell.planning.bench_runs import AcceptedRun, accepted_run
 from foretell.planning.fields import an_object, number_list, objects, share
+from foretell.planning.names import measured_model
 from foretell.reporting.runs import ALL as ALL  # and from here for the rest of planning
 
 _ALL_PLACES = (
@@ -33,7 +34,7 @@ class Acceptance:
 
     ``origin``: what the reader is told about where it comes from. ``num_nodes``: of the trees it holds for; 0 = chains.
     ``tree_length``: tokens a pass that those trees gave. Some end before their last level, whose share is that of the
-    rest, so the product would say too much.
+    rest, so the product would say too much. ``model``: that the file it is from names.
     """
 
     conditional: tuple[float, ...]
@@ -41,6 +42,7 @@ class Acceptance:
     origin: str = "as given"
     num_nodes: int = 0
     tree_length: float | None = None
+    model: str | None = None
 
     @classmethod
     def parse(cls, text: str, unconditional: bool) -> Acceptance:
@@ -101,12 +103,14 @@ def read_acceptance(path: Path, batch: int, num_nodes: int = 0, depth: int | Non
     """
     values = read_json(path)
     if "runs" in values:
-        return _from_bench(path, accepted_run(values, path, batch, num_nodes, depth), num_nodes)
-    if "depths" in values or "served" in values:
-        return _from_probe(path, values, num_nodes)
-    raise DataError(
-        'neither a bench file ("runs") nor a probe file ("depths"); foretell bench or probe --json writes one', path
-    )
+        found = _from_bench(path, accepted_run(values, path, batch, num_nodes, depth), num_nodes)
+    elif "depths" in values or "served" in values:
+        found = _from_probe(path, values, num_nodes)
+    else:
+        raise DataError(
+            'neither a bench file ("runs") nor a probe file ("depths"); foretell bench or probe --json writes one', path
+        )
+    return replace(found, model=measured_model(values))
 
 
 def _from_bench(path: Path, run: AcceptedRun, num_nodes: int) -> Acceptance:

@@ -14,6 +14,7 @@ from foretell.planning.averages import mean_of
 from foretell.planning.bench_runs import our_runs
 from foretell.planning.fields import LEAST_TIME, an_object, count, number, number_list, objects, share
 from foretell.planning.mean_texts import MeanTexts
+from foretell.planning.names import measured_model
 from foretell.reporting.runs import ALL
 
 MAX_PROMPTS = 2**17
@@ -54,7 +55,7 @@ class BenchRun:
 @dataclass(frozen=True)
 class BenchFile:
     """``passes``: (batch, rows, nodes) -> sample; ``drafts``: (batch, rows, depth, nodes) -> sample; empty where the
-    report has no step_costs. ``environment``: where it was measured.
+    report has no step_costs. ``environment``: where it was measured; ``model``: with what, None in older files.
     """
 
     path: Path
@@ -63,6 +64,7 @@ class BenchFile:
     drafts: dict[tuple[int, int, int, int], Sample]
     environment: Mapping[str, Any]
     incomplete: bool = False
+    model: str | None = None
 
     def at(self, batch: int, domain: str) -> list[BenchRun]:
         """Runs of one batch size and domain, shallow ones first."""
@@ -100,6 +102,7 @@ def read_bench(path: Path) -> BenchFile:
         },
         environment,
         values.get("incomplete") is True,
+        measured_model(values),
     )
 
 

@@ -53,7 +53,7 @@ class Plan:
     """``best_depth``: with the most tokens/s, None without an acceptance. ``break_even_batch``: the smallest at which
     that is 0, looked for up to ``searched_batch``; None where there is none, or no acceptance.
 
-    ``searched_batch``: no more rows than fit; where not even the weights do, as many as if they did.
+    ``searched_batch``: no more rows than fit; where none does, as many as if there were room.
     """
 
     batch: int

@@ -11,7 +11,7 @@ from foretell.planning.roofline import Roofline
 @dataclass(frozen=True)
 class Memory:
     """Bytes. ``cache_per_token``: keys and values of one more token, trunk and heads; ``cache``: of all rows at this
-    context, recurrent states included; ``max_batch``: rows that fit beside the weights, 0 where those do not.
+    context, recurrent states included; ``max_batch``: rows that fit beside the weights.
     """
 
     trunk: float
@@ -20,6 +20,11 @@ class Memory:
     cache: float
     device: float
     max_batch: int
+
+    @property
+    def weights_fit(self) -> bool:
+        """True where weights alone do, with or without a row beside them."""
+        return self.trunk + self.heads <= self.device
 
 
 def memory_of(roofline: Roofline, batch: int, depth: int) -> Memory:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from foretell.reporting.node import Spread
 from foretell.reporting.page import ABSENT
@@ -73,6 +73,13 @@ def joined(parts: Iterable[str]) -> str:
 def counted(value: int, noun: str) -> str:
     """``1 text``, ``1,200 texts``."""
     return f"{value:,} {noun}{'s' * (value != 1)}"
+
+
+def made_of(stopped: Mapping[int, tuple[int, int]]) -> str:
+    """``4 of 48 measurements at batch 1``, for each batch size that was not finished; empty where none is known."""
+    return joined(
+        f"{made:,} of {planned:,} measurements at batch {batch}" for batch, (made, planned) in stopped.items()
+    )
 
 
 def text_count(value: int | None, noun: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from foretell.reporting.labels import counted, ratio, ratio_spread, shares
+from foretell.reporting.labels import counted, made_of, ratio, ratio_spread, shares
 from foretell.reporting.lead_eval import evaluated_lead
 from foretell.reporting.lead_plan import planned_lead
 from foretell.reporting.page import Paragraph
@@ -82,10 +82,12 @@ def measured(runs: Sequence[Run]) -> list[Run]:
 
 def _speed(bench: Bench, runs: Sequence[Run], name: Naming, many: bool) -> list[Paragraph]:
     front = f"{bench.name}: " if many else ""
+    count = made_of(bench.stopped)
+    stopped = f"Stopped{f' after {count}' if count else ' early'}. " if bench.incomplete else ""
     found = measured(runs)
     best = max((run for run in found if run.domain == ALL), key=_median, default=None)
     if best is None or best.speedup is None:
-        return [Paragraph(f"{front}No speed-up over all prompts was measured.", warns=True)]
+        return [Paragraph(f"{front}{stopped}No speed-up over all prompts was measured.", warns=True)]
     where = f"{name(best)} at batch {best.batch}"
     lost = sorted((run for run in found if _median(run) < 1), key=_median)
     if _median(best) <= 1:
@@ -95,7 +97,7 @@ def _speed(bench: Bench, runs: Sequence[Run], name: Naming, many: bool) -> list[
     tails = sum(run.speedup is not None and run.speedup.low < 1 for run in found)
     if tails:
         text += f" In {tails} of {counted(len(found), 'setting')} the 10th percentile lies below 1."
-    lines = [Paragraph(front + text)]
+    lines = [Paragraph(front + stopped + text)]
     if not lost:
         lines.append(Paragraph(f"{front}No median is below plain decoding's."))
         return lines

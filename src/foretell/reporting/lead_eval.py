@@ -14,7 +14,7 @@ _MOST_NAMED = 10
 
 def evaluated_lead(evals: Sequence[Eval], many: bool) -> list[Paragraph]:
     """A paragraph a file, then one a pair of files that asked one model the same; ``many``: file names in front."""
-    found = [Paragraph(f"{f'{one.name}: ' * many}{summary(one)}") for one in evals]
+    found = [Paragraph(f"{f'{one.name}: ' * many}{'Stopped early. ' * one.incomplete}{summary(one)}") for one in evals]
     return found + [paragraph for pair in combinations(evals, 2) for paragraph in _shared(*pair)]
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from foretell.reporting.labels import change, counted, ratio
 from foretell.reporting.page import Paragraph
 from foretell.reporting.plan_results import Beside, PlanFile, Planned
-from foretell.reporting.plan_words import follows
+from foretell.reporting.plan_words import follows, too_much
 
 COSTS = {"step_costs": "the file's own step costs", "hardware": "the machine of the plan"}
 """Where a prediction beside a bench file comes from, in words."""
@@ -34,11 +34,11 @@ def foretold(plan: Planned) -> str:
     """``Planned for deepseek-v3 on 8 x H200 SXM at batch 1: best depth 1, 1.12x plain decoding. ...``"""
     at = "an unknown batch size" if plan.batch is None else f"batch {plan.batch:,}"
     front = f"Planned, not measured: {plan.model} on {plan.machine} at {at}: "
-    best = plan.best
+    best, room = plan.best, too_much(plan.max_batch, plan.weights_fit, plan.batch, plan.context)
     if best is None:
-        return f"{front}no acceptance was given, so there is no speed-up."
+        return front + " ".join(["no acceptance was given, so there is no speed-up.", *room])
     known = (plan.break_even_batch, plan.searched_batch, plan.max_batch)
-    return front + " ".join(follows(best.depth, best.speedup, *known))
+    return front + " ".join([*follows(best.depth, best.speedup, *known), *room])
 
 
 def errors(rows: Sequence[Beside]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from foretell.reporting.bench_files import read_where
 from foretell.reporting.node import MOST, Node, clean
 from foretell.reporting.plan_results import Beside, PlanFile, Planned, PlannedDepth
+from foretell.reporting.plan_words import no_row_fits
 from foretell.reporting.runs import MAX_DEPTHS
 from foretell.reporting.scaled import BYTES, COUNTS, FLOPS, Units, scaled
 
@@ -41,6 +42,8 @@ def _planned(node: Node) -> Planned:
         break_even_batch=plan.count("break_even_batch"),
         searched_batch=plan.count("searched_batch"),
         max_batch=plan.node("memory").count("max_batch"),
+        context=plan.count("context"),
+        weights_fit=_weights_fit(plan.node("memory")),
         published=_speedups(published.node("speedups")),
         published_source=published.text("source"),
     )
@@ -70,13 +73,23 @@ def _facts(node: Node, machine: str) -> dict[str, str]:
         "memory of the heads": _scaled(memory.number("heads"), BYTES),
         "memory of the cache": _scaled(memory.number("cache", at_most=_LARGEST), BYTES),
         "memory of the machine": _scaled(memory.number("device"), BYTES),
-        "rows that fit": None if rows is None else f"{rows:,}" if rows else "none: the weights do not fit",
+        "rows that fit": None
+        if rows is None
+        else f"{rows:,}"
+        if rows
+        else f"none: {no_row_fits(_weights_fit(memory), context)}",
         "peak arithmetic a second": _scaled(_peak(sheet), FLOPS),
         "acceptance": (f"{conditional} at every depth" if given.flag("repeats") else conditional) or None,
         "acceptance from": given.text("origin"),
         "seconds are": node.text("seconds_are"),
     }
     return {words: value for words, value in facts.items() if value is not None}
+
+
+def _weights_fit(memory: Node) -> bool:
+    """False too where the file does not say."""
+    trunk, heads, device = memory.number("trunk"), memory.number("heads"), memory.number("device")
+    return trunk is not None and device is not None and trunk + (heads or 0.0) <= device
 
 
 def _peak(sheet: Node) -> float | None:

@@ -40,7 +40,7 @@ class PlannedDepth:
 class Planned:
     """One plan. ``facts``: what was assumed, name -> value as text. ``seconds_are``: "bounds", "adjusted bounds" or
     "measured". ``break_even_batch``: the smallest at which drafting gains nothing, searched up to ``searched_batch``.
-    ``max_batch``: rows that fit beside the weights, 0 where those do not.
+    ``max_batch``: rows of ``context`` tokens that fit beside the weights; ``weights_fit`` says why none does.
 
     ``published``: batch size -> speed-up that others published for this model and machine, from ``published_source``.
     """
@@ -55,6 +55,8 @@ class Planned:
     break_even_batch: int | None
     searched_batch: int | None
     max_batch: int | None
+    context: int | None
+    weights_fit: bool
     published: dict[str, float]
     published_source: str | None
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from foretell.reporting.eval_results import Eval
-from foretell.reporting.labels import joined
+from foretell.reporting.labels import made_of
 from foretell.reporting.page import ABSENT, Block, Code, Paragraph, Section, Table
 from foretell.reporting.plan_results import PlanFile
 from foretell.reporting.proof_results import Probe, Verify, Where
@@ -64,8 +64,8 @@ def measured(benches: Sequence[Bench], proofs: Sequence[Verify | Probe | Eval | 
 
 
 def _interrupted(bench: Bench) -> Paragraph:
-    counts = [f"{made:,} of {planned:,} measurements at batch {b}" for b, (made, planned) in bench.stopped.items()]
-    front = f"{bench.name}: interrupted{f' after {joined(counts)}' if counts else ''}"
+    count = made_of(bench.stopped)
+    front = f"{bench.name}: interrupted{f' after {count}' if count else ''}"
     return Paragraph(f"{front}: figures are of whole turns, and batch sizes may be missing.", warns=True)
 
 
