@@ -28,8 +28,8 @@ OPTIONS = {
     "temperature top-k top-p",
     "compare": "batch depths draft-model dtype heads html json max-tokens no-ngram no-stacks nodes num-prompts on-busy "
     "prompts repeats",
-    "eval": "batch chat depth dtype heads include-path json limit max-tokens num-fewshot num-prompts on-busy parse prompts "
-    "stride tasks text window",
+    "eval": "batch chat depth dtype heads include-path json limit max-tokens num-fewshot num-prompts on-busy parse "
+    "prompts stride tasks text window",
     "inspect": "json",
     "plan": "acceptance against batch context depth devices distinct draft-cost draft-vocab dtype efficiency hardware "
     "heads json layer-overhead-us measure nodes on-busy unconditional",
