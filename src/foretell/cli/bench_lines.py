@@ -35,7 +35,8 @@ def conclusions(report: BenchReport, where: dict[str, Any], repeats: int, costs:
         lines += [] if costs is None else _pass_costs(costs, report.batch)
     elif drafting:
         lines.append(
-            "Predicted = tokens per pass / round cost (a step's time over depth 0's): the limit if every step drafts."
+            "Predicted = mean acceptance length / round cost (a step's time over depth 0's): the limit if every "
+            "step drafts."
         )
     if drafting:
         lines.append(_equality(report, drafting))

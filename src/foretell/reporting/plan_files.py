@@ -56,6 +56,7 @@ def _facts(node: Node, machine: str) -> dict[str, str]:
     conditional = " ".join(f"{value:.3g}" for value in given.shares("conditional") if value is not None)
     context, rows = plan.count("context"), memory.count("max_batch")
     efficiency, overhead = sheet.number("efficiency"), sheet.number("layer_overhead_s")
+    none = f"none: {no_row_fits(_weights_fit(memory), context)}"
     facts = {
         "model": model.text("name"),
         "machine": machine,
@@ -73,11 +74,7 @@ def _facts(node: Node, machine: str) -> dict[str, str]:
         "memory of the heads": _scaled(memory.number("heads"), BYTES),
         "memory of the cache": _scaled(memory.number("cache", at_most=_LARGEST), BYTES),
         "memory of the machine": _scaled(memory.number("device"), BYTES),
-        "rows that fit": None
-        if rows is None
-        else f"{rows:,}"
-        if rows
-        else f"none: {no_row_fits(_weights_fit(memory), context)}",
+        "rows that fit": f"{rows:,}" if rows else none if rows == 0 else None,
         "peak arithmetic a second": _scaled(_peak(sheet), FLOPS),
         "acceptance": (f"{conditional} at every depth" if given.flag("repeats") else conditional) or None,
         "acceptance from": given.text("origin"),
