@@ -1,7 +1,7 @@
 """Closed-loop load on an OpenAI-compatible server: so many clients, each with one request at a time.
 
     foretell serve demo --heads adapters/smollm2-135m-instruct --port 8000 &
-    python bench/serve_load.py --url http://127.0.0.1:8000 --json docs/benchmarks/serve-load.json
+    python bench/serve_load.py --url http://127.0.0.1:8000 --json docs/benchmarks/serve/load.json
 
 Every number of clients runs plain ("off") and with the server's policy in turns, on the same prompts, greedy. Against
 another server (vLLM), ``--modes default`` sends nothing of Foretell's own. Texts of all modes are compared.
