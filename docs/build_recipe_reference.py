@@ -7,19 +7,9 @@ from dataclasses import MISSING, Field, fields
 from inspect import cleandoc
 from pathlib import Path
 
-from foretell.config import HeadsConfig
-from foretell.training.recipe import DataConfig, ModelConfig, ObjectiveConfig, Recipe, TokenizerConfig, TrainConfig
+from foretell.training.recipe import SECTIONS, Recipe
 
 TARGET = Path(__file__).parent / "reference" / "recipe.md"
-SECTIONS = {
-    "": Recipe,
-    "model": ModelConfig,
-    "tokenizer": TokenizerConfig,
-    "heads": HeadsConfig,
-    "data": DataConfig,
-    "objective": ObjectiveConfig,
-    "train": TrainConfig,
-}
 ELSEWHERE = {"": set(SECTIONS), "heads": {"draft_vocab_size", "extra"}, "model": {"config"}}
 """Fields that are no keys of that table."""
 HEADER = """\
@@ -32,7 +22,7 @@ Every key that `foretell train RECIPE.toml` reads. This page is generated from `
 
 def page() -> str:
     """The whole page."""
-    return HEADER + "".join(section(name, kind) for name, kind in SECTIONS.items())
+    return HEADER + "".join(section(name, kind) for name, kind in [("", Recipe), *SECTIONS.items()])
 
 
 def section(name: str, kind: type) -> str:

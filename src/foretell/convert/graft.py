@@ -114,7 +114,6 @@ def _check_fit(source: StoredModel, donor: StoredModel) -> None:
             "strip it first: foretell convert strip"
         )
     sizes = {key: (donor.text_config.get(key), source.text_config.get(key)) for key in _SIZES}
-    sizes = {key: (donor.text_config.get(key), source.text_config.get(key)) for key in _SIZES}
     wrong = [
         f"{key} {theirs!r} (here {ours!r})"
         for key, (theirs, ours) in sizes.items()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from collections.abc import Sequence as Items
 from dataclasses import dataclass
 
@@ -21,6 +21,7 @@ from foretell.decoding.step import DecodeStep, StepTimes
 from foretell.errors import UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.packed import smallest_pass
+from foretell.models.trunk import Trunk
 
 OnStep = Callable[[Items[Work], StepTimes], None]
 """Called after a step with its work and its seconds, when tokens are taken and the policy has learnt."""
@@ -57,7 +58,10 @@ class EngineCore:
         self.depths = DepthChooser(trunk.tp_group, EXACT_WIDTH - 1) if limits.exact else DepthChooser(trunk.tp_group)
         width = smallest_pass(trunk.output_head) if limits.max_batch == 1 else 1
         width = EXACT_WIDTH if limits.exact else width
-        self.pools = _pools(model, limits, drafter)
+        self._block_sizes = block_num_bytes(trunk)
+        if drafter is not None:
+            self._block_sizes[FULL] = self._block_sizes.get(FULL, 0) + drafter.block_num_bytes(model)
+        self.pools = _pools(trunk, limits, self._block_sizes)
         recurrent = RecurrentStates(trunk.model) if trunk.is_recurrent else None
         # Neither a state nor what sliding layers gave back can be shared; and shared entries come from other shapes.
         reuses_prefixes = (
@@ -82,10 +86,7 @@ class EngineCore:
     @property
     def cache_num_bytes(self) -> int:
         """What keys and values may come to."""
-        sizes = block_num_bytes(self.model.trunk)
-        if self.drafter_config is not None:
-            sizes[FULL] = sizes.get(FULL, 0) + self.drafter_config.block_num_bytes(self.model)
-        return sum(size * self.pools[kind].num_blocks for kind, size in sizes.items())
+        return sum(size * self.pools[kind].num_blocks for kind, size in self._block_sizes.items())
 
     def check_room(self, row: Sequence) -> None:
         """Raise UsageError where its text could outgrow the memory there is."""
@@ -165,12 +166,13 @@ class EngineCore:
             cache.wipe(blocks)
 
 
-def _pools(model: MTPModel, limits: Limits, drafter: DrafterConfig | None) -> dict[str, BlockPool]:
-    """A pool for each kind of attention layer, and for full attention in any case: drafters may need it."""
-    trunk = model.trunk
+def _pools(trunk: Trunk, limits: Limits, sizes: Mapping[str, int]) -> dict[str, BlockPool]:
+    """A pool for each kind of attention layer, and for full attention in any case: drafters may need it.
+
+    ``sizes``: bytes of a block by kind, the drafter's among those of full attention.
+    """
     budget = free_num_bytes(trunk.device) if limits.memory_budget is None else limits.memory_budget
     [[budget]] = from_first(trunk.tp_group, [[budget]])
-    sizes = block_num_bytes(trunk)
     entries = min(trunk.max_positions, 2**20) + _DRAFT_ROOM
     wanted = {FULL: limits.max_batch * -(-entries // BLOCK_SIZE)}
     sliding_bytes = 0
@@ -178,7 +180,7 @@ def _pools(model: MTPModel, limits: Limits, drafter: DrafterConfig | None) -> di
         seen = min(entries, (trunk.window or entries) + limits.max_step_tokens + _DRAFT_ROOM)
         wanted["sliding_attention"] = limits.max_batch * (-(-seen // BLOCK_SIZE) + 2)
         sliding_bytes = wanted["sliding_attention"] * sizes["sliding_attention"]
-    per_block = sizes.get(FULL, 0) + (drafter.block_num_bytes(model) if drafter else 0)
+    per_block = sizes.get(FULL, 0)
     fewest = _DRAFT_ROOM // BLOCK_SIZE + 1
     if budget < sliding_bytes + fewest * per_block:
         sliding = f"{sliding_bytes:,} bytes for sliding windows and " if sliding_bytes else ""

@@ -29,6 +29,7 @@ class Answer(ABC):
     id_prefix: str
     whole_object: str
     chunk_object: str
+    since: float
 
     def __init__(self, service: Service, request: SamplingFields, ask: Ask, num_top: int | None) -> None:
         self.service = service
@@ -36,7 +37,6 @@ class Answer(ABC):
         self.ask = ask
         self.id = f"{self.id_prefix}-{secrets.token_hex(12)}"
         self.created = int(time.time())
-        self.since = time.perf_counter()
         trunk = service.engine.model.trunk
         eos = frozenset() if request.ignore_eos else trunk.eos_token_ids
         wants_details = request.wants_details

@@ -7,6 +7,7 @@ templates teach their models. A forced one needs no such marks: a JSON grammar k
 from __future__ import annotations
 
 import json
+import re
 import secrets
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,6 +16,8 @@ from foretell.serving.chat_request import ChatRequest, NamedTool, Tool
 from foretell.serving.errors import APIError
 
 _OPEN, _CLOSE = "<tool_call>", "</tool_call>"
+_ITEM, _NEXT = re.compile(r"\[\s*"), re.compile(r"\s*,\s*")
+"""What stands before the first item of a JSON list, and before each further one."""
 
 
 def check_tools(request: ChatRequest, tokenizer: Any) -> None:
@@ -125,15 +128,15 @@ class ToolReader:
 def _whole_items(text: str) -> list[Any]:
     """Items of a JSON list that may be cut, as far as they are whole."""
     found: list[Any] = []
-    at = text.find("[")
-    while at >= 0:
-        start = at + 1 + len(text[at + 1 :]) - len(text[at + 1 :].lstrip())
+    reader = json.JSONDecoder()
+    mark = _ITEM.search(text)
+    while mark:
         try:
-            item, end = json.JSONDecoder().raw_decode(text, start)
+            item, end = reader.raw_decode(text, mark.end())
         except (ValueError, RecursionError):
             break
         found.append(item)
-        at = text.find(",", end)
+        mark = _NEXT.match(text, end)
     return found
 
 

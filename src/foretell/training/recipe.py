@@ -190,3 +190,14 @@ class Recipe:
     data: DataConfig = field(default_factory=DataConfig)
     objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     train: TrainConfig = field(default_factory=TrainConfig)
+
+
+SECTIONS: dict[str, type] = {
+    "model": ModelConfig,
+    "tokenizer": TokenizerConfig,
+    "heads": HeadsConfig,
+    "data": DataConfig,
+    "objective": ObjectiveConfig,
+    "train": TrainConfig,
+}
+"""The tables of a recipe, each a field of that name in ``Recipe``."""

@@ -13,21 +13,15 @@ from typing import Any, TypeVar, get_type_hints
 from pydantic import TypeAdapter, ValidationError
 
 from foretell.checkpoints.adapter_config import is_adapter
-from foretell.config import HeadsConfig
 from foretell.errors import DataError, ForetellError, UsageError
 from foretell.training.place import Place
-from foretell.training.recipe import DataConfig, ModelConfig, ObjectiveConfig, Recipe, TokenizerConfig, TrainConfig
+from foretell.training.recipe import SECTIONS, Recipe
 from foretell.training.recipe_checks import check
 
 T = TypeVar("T")
 
-_SECTIONS: dict[str, type] = {
-    "heads": HeadsConfig,
-    "data": DataConfig,
-    "objective": ObjectiveConfig,
-    "train": TrainConfig,
-}
-_OPTIONAL: dict[str, type] = {"model": ModelConfig, "tokenizer": TokenizerConfig}
+_OPTIONAL = ("model", "tokenizer")
+"""Tables that stay None where they are left out; they are read behind the others."""
 
 
 def load_recipe(path: str | Path) -> Recipe:
@@ -41,7 +35,7 @@ def load_recipe(path: str | Path) -> Recipe:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"not valid TOML ({error})", path) from error
     place = Place(path, text, copy.deepcopy(values))
-    for name, section in (_SECTIONS | _OPTIONAL).items():
+    for name, section in sorted(SECTIONS.items(), key=lambda item: item[0] in _OPTIONAL):
         given = values.get(name, None if name in _OPTIONAL else {})
         if given is None:
             continue

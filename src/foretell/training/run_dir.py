@@ -15,19 +15,10 @@ from transformers.trainer_utils import get_last_checkpoint
 
 from foretell.checkpoints.adapter_config import TENSOR_FILE
 from foretell.checkpoints.files import read_json
-from foretell.config import HeadsConfig
 from foretell.errors import CheckpointError, UsageError
-from foretell.training.recipe import DataConfig, ModelConfig, ObjectiveConfig, Recipe, TokenizerConfig, TrainConfig
+from foretell.training.recipe import SECTIONS, Recipe
 
 _NEEDED = ("optimizer.pt", "scheduler.pt", "trainer_state.json")
-_SECTIONS = {
-    "model": ModelConfig,
-    "tokenizer": TokenizerConfig,
-    "heads": HeadsConfig,
-    "data": DataConfig,
-    "objective": ObjectiveConfig,
-    "train": TrainConfig,
-}
 _MAY_CHANGE = {
     "train": ("save_steps", "keep_checkpoints", "log_steps", "checkpointing", "compile", "sharding"),
     "data": ("files", "texts", "held_out_files"),
@@ -70,7 +61,7 @@ def find_checkpoint(recipe: Recipe, resume: bool, overwrite: bool) -> Path | Non
 def describe(recipe: Recipe, trunk: str, rows: str) -> dict[str, Any]:
     """What makes a run the same run, by key: what is trained, how, on which trunk and which rows (fingerprints)."""
     found: dict[str, Any] = {"trunk": trunk, "init_from": recipe.init_from}
-    for section in _SECTIONS:
+    for section in SECTIONS:
         settings = getattr(recipe, section)
         for name, value in ({} if settings is None else asdict(settings)).items():
             if name not in _MAY_CHANGE.get(section, ()):
@@ -121,7 +112,7 @@ def go_on(run_dir: Path, run: dict[str, Any], num_steps: int) -> None:
 def _newer_defaults(begun: Mapping[str, Any], names: Set[str]) -> dict[str, Any]:
     """Defaults of those of ``names`` that are settings of a section which ``begun`` has."""
     found = {}
-    for section, kind in _SECTIONS.items():
+    for section, kind in SECTIONS.items():
         if not any(name.startswith(f"[{section}] ") for name in begun):
             continue
         for one in fields(kind):
