@@ -11,7 +11,9 @@ import torch
 
 import foretell
 from foretell.config import SamplingParams
+from foretell.decoding.blocks import FULL
 from foretell.decoding.engine import Engine
+from foretell.decoding.memory import block_num_bytes, heads_block_num_bytes
 from foretell.errors import PlainDecodingWarning, UsageError
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
@@ -137,3 +139,13 @@ def test_a_watcher_can_be_taken_off(model: MTPModel) -> None:
     stop()
     engine.generate([[1, 2]], SamplingParams(max_tokens=3, ignore_eos=True))
     assert len(steps) == num_steps == 3
+
+
+@pytest.mark.parametrize("has_heads", [False, True])
+def test_what_keys_and_values_may_come_to_is_the_budget_but_for_a_block(has_heads: bool) -> None:
+    trunk = Trunk(tiny_llama(), byte_tokenizer())
+    model = MTPModel(trunk, random_heads(trunk) if has_heads else None)
+    per_block = sum(block_num_bytes(trunk).values()) + (heads_block_num_bytes(model.heads) if has_heads else 0)
+    budget = 40 * per_block + 7
+    engine = Engine(model, 64, memory_budget=budget)
+    assert (engine._core.pools[FULL].num_blocks, engine.cache_num_bytes) == (40, 40 * per_block)
