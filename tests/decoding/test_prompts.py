@@ -9,8 +9,8 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding.engine import Engine
-from foretell.errors import UsageError
-from foretell.models.chat import EDGE, text_token_ids
+from foretell.errors import ContextLengthError, UsageError
+from foretell.models.chat import text_token_ids
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from tests.fixtures import byte_tokenizer, encode, tiny_llama
@@ -73,15 +73,21 @@ def test_a_text_far_too_long_is_not_read_to_its_end() -> None:
             return self.tokenizer(text, **options)
 
     counting = Counting()
-    found = text_token_ids(counting, "x" * 10**6, "it", most=100)
-    assert 100 + EDGE < len(found) < 2_000 and counting.num_characters == len(found)
+    with pytest.raises(
+        ContextLengthError, match="^it has at least 1824 tokens and the window holds 100, .* at most 99"
+    ):
+        text_token_ids(counting, "x" * 10**6, "it", most=100)
+    assert counting.num_characters == 1824
     assert text_token_ids(counting, "x" * 10**4, "it") == encode("x" * 10**4)
-    for size in (100 + EDGE, 1824, 1825):
-        assert len(text_token_ids(counting, "x" * size, "it", most=100)) == min(size, 1824)
+    for size in (164, 1824):  # up to the first cut a text is read whole, however long
+        assert len(text_token_ids(counting, "x" * size, "it", most=100)) == size
+    with pytest.raises(ContextLengthError, match="at least 1824 tokens"):
+        text_token_ids(counting, "x" * 1825, "it", most=100)
 
     def long_tokens(size: int) -> Callable[..., object]:
         return lambda text, **options: {"input_ids": [0] * (len(text) // size)}
 
     assert len(text_token_ids(long_tokens(40), "x" * 6_500, "it", most=100)) == 162  # within the edge: all of them
     assert len(text_token_ids(long_tokens(12), "x" * 6_500, "it", most=100)) == 541  # the first cut is within it
-    assert len(text_token_ids(long_tokens(40), "x" * 10**6, "it", most=100)) == 4 * 1824 // 40
+    with pytest.raises(ContextLengthError, match=f"at least {4 * 1824 // 40} tokens"):  # the second cut
+        text_token_ids(long_tokens(40), "x" * 10**6, "it", most=100)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import operator
 from typing import Any
 
-from foretell.errors import ContextLengthError, UsageError
-from foretell.models.chat import EDGE, chat_token_ids, has_template, text_token_ids
+from foretell.errors import UsageError
+from foretell.models.chat import chat_token_ids, has_template, text_token_ids, too_long
 from foretell.models.trunk import Trunk
 from foretell.types import Prompt
 
@@ -32,11 +32,7 @@ def encode_prompt(prompt: Prompt, trunk: Trunk, name: str = "the prompt") -> lis
     if bad := [t for t in token_ids if not 0 <= t < trunk.vocab_size]:
         raise UsageError(f"{name}: token id {bad[0]} is outside the vocabulary of {trunk.vocab_size}")
     if len(token_ids) >= trunk.max_positions:
-        least = "at least " if len(token_ids) > trunk.max_positions + EDGE else ""
-        raise ContextLengthError(
-            f"{name} has {least}{len(token_ids)} tokens and the window holds {trunk.max_positions}, output included; "
-            f"shorten the prompt to at most {trunk.max_positions - 1} tokens"
-        )
+        raise too_long(name, len(token_ids), trunk.max_positions)
     return token_ids
 
 

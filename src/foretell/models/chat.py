@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from foretell.errors import UsageError
+from foretell.errors import ContextLengthError, UsageError
 
 
 def has_template(tokenizer: Any) -> bool:
@@ -58,9 +58,10 @@ def chat_token_ids(
 def text_token_ids(
     tokenizer: Any, text: str, name: str, most: int | None = None, add_special_tokens: bool = True
 ) -> list[int]:
-    """Token ids of ``text``; the first alone where they are more than ``most`` and ``EDGE``, as megabytes take long.
+    """Token ids of ``text``. ``most``: tokens of the window that it has to fit; of one far too long the beginning alone
+    is encoded, as megabytes take long.
 
-    Raises UsageError for half a character.
+    Raises UsageError for half a character, ContextLengthError for a text far too long.
     """
     check_text(text, name)
 
@@ -70,11 +71,19 @@ def text_token_ids(
     if most is not None:
         size = 8 * most + 1024
         while size < len(text):
-            if len(token_ids := encoded(text[:size])) > most + EDGE:
-                return token_ids
+            if (num_tokens := len(encoded(text[:size]))) > most + _EDGE:
+                raise too_long(name, num_tokens, most, "at least ")
             size *= 4
     return encoded(text)
 
 
-EDGE = 64
+def too_long(name: str, num_tokens: int, window: int, least: str = "") -> ContextLengthError:
+    """What a prompt that leaves no room in the window is told; ``least`` where its tokens were not all counted."""
+    return ContextLengthError(
+        f"{name} has {least}{num_tokens} tokens and the window holds {window}, output included; "
+        f"shorten the prompt to at most {window - 1} tokens"
+    )
+
+
+_EDGE = 64
 """Where a text is cut, its last tokens may be others than the whole's."""
