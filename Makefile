@@ -38,8 +38,8 @@ $(STAMP): pyproject.toml constraints.txt
 demo: $(STAMP) ## compare plain and multi-token decoding on a small real model
 	$(BIN)/foretell demo $(ARGS)
 
-test: $(STAMP) ## run the tests
-	$(BIN)/python -m pytest -q $(ARGS)
+test: $(STAMP) ## run the tests, in two processes of one thread each
+	OMP_NUM_THREADS=1 $(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 interop: $(STAMP) ## export heads and decode with them in real engines, in environments of their own (about 20 minutes)
 	sh interop/vllm_env.sh .interop/vllm

@@ -1,13 +1,17 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 
-def test_demo_on_a_tiny_model(run: Any, folders: Path, prompts: Path, tmp_path: Path) -> None:
+def test_demo_on_a_tiny_model(
+    run: Any, folders: Path, prompts: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["foretell", "demo"])  # a worker of pytest's has no arguments
     out = tmp_path / "demo.json"
     line = ("demo", "--model", folders / "cycle", "--heads", folders / "right", "--prompts", prompts)
     ran = run(*line, "--max-tokens", 9, "--dtype", "float32", "--json", out)
