@@ -65,7 +65,7 @@ def test_the_smallest_budget_that_is_taken_decodes(model: MTPModel) -> None:
     [
         ({"prompts": None}, "prompts is one NoneType; give a list of prompts"),
         ({"prompts": "hello"}, "prompts is one str"),
-        ({"prompts": {"a", "b"}}, "prompts is one set"),
+        ({"prompts": {"a"}}, "prompts is one set"),
         ({"prompts": [["a", "b"]]}, "prompt 0 is a list with 'a' in it; give text, a list of token ids, or"),
         ({"prompts": [[1, True]]}, "prompt 0 is a list with True in it"),
         ({"prompts": ["a\ud800"]}, "prompt 0 is no valid text .surrogates not allowed at character 1"),
