@@ -27,6 +27,8 @@ SMOLLM2 = ROOT / "adapters" / "smollm2-135m-instruct"
 PROMPTS = [ROOT / "prompts" / f"{domain}.jsonl" for domain in ("chat", "code", "structured")]
 NUM_TEXTS = 64
 """Pieces of a source file for the hybrid: in bfloat16 two engines write different texts, and drafts are few in each."""
+TEXT = "for i in range(1234):\n\n    It's 5 + 678,\r\n  na\u00efve \u4e16\u754c  "
+"""Digits, line ends and other scripts: what tokenizers split otherwise."""
 NEAR = 0.02
 """Acceptance may differ by so much: each engine rounds in its own way, and drafts are compared with their own texts."""
 
@@ -117,7 +119,14 @@ def compare_vllm(
 ) -> None:
     """vLLM's drafted texts against its plain ones, its plain ones against ours, and how often drafts were right."""
     eos = sorted(engine.model.trunk.eos_token_ids)
-    plain = run_vllm(folder, prompts, args, dtype, 0, eos)["tokens"]
+    tokenizer = engine.model.trunk.tokenizer
+    texts = [tokenizer.decode(ids) for ids in prompts] + [TEXT]
+    folder.with_suffix(".texts.json").write_text(json.dumps(texts))
+    report = run_vllm(folder, prompts, args, dtype, 0, eos, "--texts", folder.with_suffix(".texts.json"))
+    plain = report["tokens"]
+    read = [tokenizer.encode(text, add_special_tokens=False) for text in texts]
+    equal = sum(a == b for a, b in zip(read, report["encoded"], strict=True))
+    checks.add(f"{name}: vLLM reads text as Foretell does", equal == len(texts), f"{equal} of {len(texts)}")
     params = foretell.SamplingParams(max_tokens=args.max_tokens)
     if same_text:
         ours = [list(done.token_ids) for done in engine.generate(prompts, params, depth=0)]
@@ -151,14 +160,20 @@ def tie_gap(engine: foretell.Engine, prompt: list[int], first: list[int], second
 
 
 def run_vllm(
-    folder: Path, prompts: list[list[int]], args: argparse.Namespace, dtype: str, depth: int, eos: list[int]
+    folder: Path,
+    prompts: list[list[int]],
+    args: argparse.Namespace,
+    dtype: str,
+    depth: int,
+    eos: list[int],
+    *more: object,
 ) -> dict[str, Any]:
     """One run of vllm_run.py in its own environment."""
     asked, told = folder.with_suffix(".prompts.json"), folder.with_suffix(".vllm.json")
     asked.write_text(json.dumps(prompts))
     command = [args.environments / "vllm" / "bin" / "python", HERE / "vllm_run.py", folder, asked, "--out", told]
     command += ["--depth", depth, "--max-tokens", args.max_tokens, "--dtype", dtype, "--max-model-len", 512]
-    command += ["--eos", *eos] if eos else []
+    command += ["--eos", *eos, *more] if eos else more
     done = subprocess.run([str(part) for part in command], capture_output=True, text=True)
     if done.returncode:
         raise SystemExit(f"vLLM failed: {done.stderr.strip()[-500:]}")

@@ -1,7 +1,8 @@
 """Decode prompts greedily with vLLM, plainly or with the MTP head in the checkpoint, and report how often it was right.
 
 This file runs in the environment that vllm_env.sh makes, not in foretell's: it imports vLLM and the standard library
-alone. Prompts and texts are token ids, so no tokenizer stands between two engines that are compared.
+alone. Prompts and answers are token ids, so no tokenizer stands between two engines that are compared; --texts is for
+tokenizers.
 
     VLLM_ENV/bin/python interop/vllm_run.py MODEL prompts.json --depth 1 --max-tokens 64 --out vllm.json
 
@@ -35,6 +36,8 @@ def main() -> int:
         os.environ.setdefault(name, value)
     try:
         report = decode(args, read_prompts(args.prompts))
+        if args.texts:
+            report["encoded"] = encode(args.model, json.loads(args.texts.read_text()))
         args.out.write_text(json.dumps(report) + "\n")
     except Exception as error:
         if os.environ["VLLM_LOGGING_LEVEL"] == "DEBUG":
@@ -93,6 +96,14 @@ def decode(args: argparse.Namespace, prompts: list[list[int]]) -> dict[str, Any]
     }
 
 
+def encode(model: Path, texts: list[str]) -> list[list[int]]:
+    """What vLLM reads the texts as, with the tokenizer that it finds for the folder."""
+    from vllm.tokenizers import get_tokenizer
+
+    tokenizer = get_tokenizer(str(model))
+    return [list(tokenizer.encode(text, add_special_tokens=False)) for text in texts]
+
+
 def _speculation(llm: Any) -> dict[str, Any]:
     """What drafted, and vLLM's own counters of it."""
     method, draft_class = llm.collective_rpc(_drafter)[0]
@@ -139,6 +150,7 @@ def _arguments() -> argparse.Namespace:
     )
     parser.add_argument("--max-tokens", type=int, default=64, help="tokens a prompt (64)")
     parser.add_argument("--eos", type=int, nargs="*", default=[], metavar="ID", help="token ids that end a text")
+    parser.add_argument("--texts", type=Path, help="JSON, a list of texts: report their token ids in vLLM too")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--max-model-len", type=int, help="a context shorter than the model's own, to save memory")
     parser.add_argument("--drop-mrope", action="store_true", help="give a text-only Qwen3.5 plain positions")

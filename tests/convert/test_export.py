@@ -95,7 +95,7 @@ def test_the_result_drafts_as_the_adapter_did(
 
 
 def test_names_of_the_mimo_layout(tmp_path: Path) -> None:
-    """The sixteen tensors of the released model, hidden first in the projection, and Qwen2's config."""
+    """The sixteen tensors of the released model, hidden first in the projection; a Llama has a bias more."""
     trunk = write(tiny_llama(), tmp_path / "t")
     heads = adapter(tmp_path / "a", trunk, **PRE)
     export(trunk, heads, tmp_path / "out", "mimo")
@@ -103,9 +103,9 @@ def test_names_of_the_mimo_layout(tmp_path: Path) -> None:
     at = "model.mtp_layers.0."
     names = [f"{n}.weight" for n in ("token_layernorm", "hidden_layernorm", "input_proj", "final_layernorm")]
     names += [f"{n}.weight" for n in ("input_layernorm", "post_attention_layernorm", "self_attn.o_proj")]
-    names += [f"self_attn.{n}_proj.{w}" for n in "qkv" for w in ("weight", "bias")]
+    names += [f"self_attn.{n}_proj.{w}" for n in "qkv" for w in ("weight", "bias")] + ["self_attn.o_proj.bias"]
     names += [f"mlp.{n}_proj.weight" for n in ("gate", "up", "down")]
-    assert {name for name in after if "mtp" in name} == {at + name for name in names} and len(names) == 16
+    assert {name for name in after if "mtp" in name} == {at + name for name in names} and len(names) == 17
     embedding, hidden = ours["mtp.layers.0.eh_proj.weight"].chunk(2, dim=1)
     assert torch.equal(after[f"{at}input_proj.weight"], torch.cat([hidden, embedding], dim=1))
     assert torch.equal(after[f"{at}token_layernorm.weight"], ours["mtp.layers.0.enorm.weight"])
@@ -113,8 +113,13 @@ def test_names_of_the_mimo_layout(tmp_path: Path) -> None:
     assert torch.equal(after[f"{at}final_layernorm.weight"], ours["mtp.layers.0.post_norm.weight"])
     assert not after["model.layers.1.self_attn.k_proj.bias"].any()
     config = config_of(tmp_path / "out")
-    assert (config["architectures"], config["model_type"]) == (["MiMoForCausalLM"], "qwen2")
+    assert (config["architectures"], config["model_type"]) == (["MiMoForCausalLM"], "llama")
     assert config["num_nextn_predict_layers"] == 1 and "head_dim" not in config
+    biases = {name for name in after if name.endswith(".bias") and "model.layers." in name}
+    assert {name.split(".")[-2] for name in biases} == {"q_proj", "k_proj", "v_proj", "o_proj"}
+    model, report = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert type(model) is transformers.LlamaForCausalLM and not report["missing_keys"]
+    assert {name.split(".")[1] for name in report["unexpected_keys"]} == {"mtp_layers"}
 
 
 def test_names_of_the_qwen3_5_layout(tmp_path: Path) -> None:
@@ -285,7 +290,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
             export(llama, heads, out, "mimo")
     with pytest.raises(UnsupportedModel, match="'llama'; --to mellum takes qwen3; deepseek-style takes any trunk"):
         export(llama, post, out, "mellum")
-    with pytest.raises(CheckpointError, match="has no sliding_window 16"):
+    with pytest.raises(CheckpointError, match="have no sliding_window 16"):
         export(mistral, adapter(tmp_path / "ma", mistral, **PRE), out, "mimo")
     with pytest.raises(AdapterMismatch, match="hidden_size 64 .here 32."):
         export(other, pre, out, "mimo")

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from transformers import AutoModelForCausalLM
 
 from foretell.checkpoints.adapter import load_adapter, read_adapter_config
 from foretell.checkpoints.adapter_config import is_adapter
@@ -22,6 +22,7 @@ from foretell.checkpoints.placement import DeviceMap, Placement
 from foretell.checkpoints.quantisation import quantisation_of, quantisation_problems, quantised_matrices
 from foretell.checkpoints.quiet import quiet_transformers
 from foretell.checkpoints.source import Source, find_source
+from foretell.checkpoints.tokenizer import read_tokenizer
 from foretell.errors import CheckpointError, UnsupportedModel, UsageError
 from foretell.models import step3p5 as step3p5  # transformers is told of its class
 from foretell.models.mtp_model import MTPModel
@@ -174,21 +175,11 @@ def _read_tokenizer(source: Source, where: str, local: bool) -> Any:
     if source.kind != "hub" and not any((Path(where) / name).is_file() for name in _TOKENIZER_FILES):
         return None
     try:
-        if source.kind != "hub" and _says_generic(Path(where)):
-            return PreTrainedTokenizerFast.from_pretrained(where, local_files_only=local)
-        return AutoTokenizer.from_pretrained(where, trust_remote_code=False, local_files_only=local)
-    except Exception as error:  # as above
-        if source.kind == "hub" and isinstance(error, OSError):
+        return read_tokenizer(where, local)
+    except CheckpointError as error:
+        if source.kind == "hub" and isinstance(error.__cause__, OSError):
             return None
-        raise CheckpointError(f"{source.where}: the tokenizer cannot be loaded ({one_line(error)})") from error
-
-
-def _says_generic(folder: Path) -> bool:
-    """True where the files say all of the tokenizer; AutoTokenizer takes another for some model types even so."""
-    settings = folder / "tokenizer_config.json"
-    if not (settings.is_file() and (folder / "tokenizer.json").is_file()):
-        return False
-    return read_json(settings).get("tokenizer_class") in ("TokenizersBackend", "PreTrainedTokenizerFast")
+        raise
 
 
 def _check_report(source: Source, model: Any, report: dict[str, Any]) -> None:

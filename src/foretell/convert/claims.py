@@ -10,6 +10,7 @@ from foretell.checkpoints.families import family_of_architecture
 from foretell.checkpoints.layer_settings import LAYER_SETTINGS
 from foretell.checkpoints.native import CLAIMS, DEPTHS_KEY
 from foretell.checkpoints.quantisation import exceptions, quantisation_of
+from foretell.convert.mimo_layout import ARCHITECTURE, PLAIN_CLASSES
 
 MODELING_FILE, CLASS_PREFIX = "modeling_foretell.py", "Foretell"
 """The remote code of an export in the deepseek-style layout, and how its class is called: before the trunk's own."""
@@ -39,7 +40,8 @@ def without_heads(config: Mapping[str, Any], num_layers: int) -> dict[str, Any]:
 def with_heads_of(config: Mapping[str, Any], original: Mapping[str, Any]) -> dict[str, Any]:
     """``config`` that announces the heads which ``original`` does, by the same settings in the same place.
 
-    Its class is the original's where that alone tells engines of the heads: a MiMo is saved as the Qwen2 it is without.
+    Its class is the original's where that alone tells engines of the heads: a MiMo is saved as the Qwen2 or the Llama
+    that it is without.
     """
     changed = copy.deepcopy(dict(config))
     nested, own = original.get("text_config"), changed.get("text_config")
@@ -77,8 +79,8 @@ def _plain_class(config: dict[str, Any]) -> dict[str, Any]:
     """Undo what an export did to the trunk's class: it had to name one that knows of the heads."""
     listed = config.get("architectures")
     names = [str(name) for name in listed] if isinstance(listed, list) else []
-    if config.get("model_type") == "qwen2" and names == ["MiMoForCausalLM"]:
-        return config | {"architectures": ["Qwen2ForCausalLM"]}
+    if names == [ARCHITECTURE] and config.get("model_type") in PLAIN_CLASSES:
+        return config | {"architectures": [PLAIN_CLASSES[config["model_type"]]]}
     if is_remote(config):
         return {key: value for key, value in config.items() if key != "auto_map"} | {
             "architectures": [name.removeprefix(CLASS_PREFIX) for name in names]

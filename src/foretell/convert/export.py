@@ -77,7 +77,7 @@ def export(
     if info.heads.unrolled:
         config = config | {DEPTHS_KEY: info.heads.num_depths}
     fold = norm_fold(load_trunk(source.folder)) if fold_norm else None
-    heads = HeadTensors(info, family, model, num_modules, qkv_bias=goal.qkv_bias, fold=fold)
+    heads = HeadTensors(info, family, model, num_modules, biased=goal.biased(source), fold=fold)
     copies = _copies(source, model, family, num_modules) if goal.name == "native" else {}
     shapes = heads.shapes() | {name: source.headers[original].shape for name, original in copies.items()}
     config = with_plain_heads(config, matrices_in(shapes))
@@ -105,7 +105,7 @@ def export(
     report.notes.append(f"serve with {goal.serve}")
 
     def check(fresh: Path) -> None:
-        if said := tokenizer_note(source.folder, fresh):
+        if said := tokenizer_note(fresh):
             report.notes.append(said)
         if reload:
             check_reload(source, fresh, info, num_modules, report, folded=fold_norm)

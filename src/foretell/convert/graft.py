@@ -119,6 +119,9 @@ def _check_fit(source: StoredModel, donor: StoredModel) -> None:
         for key, (theirs, ours) in sizes.items()
         if theirs != ours and None not in (theirs, ours) and (theirs, ours) not in _ALIKE
     ]
+    biases = [bool(each.text_config.get("attention_bias")) for each in (donor, source)]
+    if biases[0] != biases[1]:
+        wrong.append("attention_bias {} (here {})".format(*biases))
     if wrong:
         raise CheckpointError(f"{donor.folder}: its heads do not fit {source.folder}: {', '.join(wrong)}")
     theirs_said, said = (quantisation_of(model.config) for model in (donor, source))

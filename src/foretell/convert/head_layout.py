@@ -25,7 +25,8 @@ from foretell.models.support import num_decoder_layers
 class HeadTensors:
     """The heads of an adapter, ``num_modules`` of them, for ``family``; ``model`` is the trunk, without values.
 
-    ``qkv_bias``: give queries, keys and values biases of zero. ``fold``: the trunk's final norm loses its gain.
+    ``biased``: projections of attention that get a bias of zero where they have none. ``fold``: the trunk's final norm
+    loses its gain.
     """
 
     def __init__(
@@ -35,11 +36,11 @@ class HeadTensors:
         model: Any,
         num_modules: int,
         *,
-        qkv_bias: bool = False,
+        biased: tuple[str, ...] = (),
         fold: NormFold | None = None,
     ) -> None:
         self.info, self.family, self.model = info, family, model
-        self.num_modules, self.qkv_bias, self.fold = num_modules, qkv_bias, fold
+        self.num_modules, self.biased, self.fold = num_modules, biased, fold
         self.num_layers = num_decoder_layers(model.get_decoder().config)
         self.renamed: dict[str, str] = {}
         self.folds: list[str] = []
@@ -59,12 +60,17 @@ class HeadTensors:
                 values = file.get_tensor(name)
                 refuse_not_finite(str(self.info.folder), {name: values}, "Nothing was written.")
                 for rest, part in self._stored_parts(place, values, index):
+                    if "o_proj" in self.biased and rest == "self_attn.o_proj.bias" and part.any():
+                        raise CheckpointError(
+                            f"{self.info.folder}: {name} is not zero, and this layout's layers have no bias on the "
+                            "output of attention; nothing was written"
+                        )
                     there = Place(place.module, place.part, rest)
                     stored = self.family.stored(there, self.num_layers)
                     self.renamed[name] = stored
                     folded = self._folded(there, part, centred)
                     yield stored, folded.to(types.get(rest, dtype) if place.part == "layer" else dtype)
-                    if self.qkv_bias and rest.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+                    if rest.endswith(tuple(f"self_attn.{part}.weight" for part in self.biased)):
                         bias = name.removesuffix("weight") + "bias"
                         if bias not in places:
                             yield stored.removesuffix("weight") + "bias", torch.zeros(len(part), dtype=dtype)

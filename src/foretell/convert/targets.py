@@ -7,18 +7,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from transformers import AutoConfig
 
 from foretell.checkpoints.families import Family, family_of_architecture
 from foretell.checkpoints.layer_settings import Layers, padded
-from foretell.checkpoints.quantisation import quantisation_of
 from foretell.checkpoints.stored import StoredModel
 from foretell.convert.claims import CLASS_PREFIX, MODELING_FILE, is_remote
+from foretell.convert.mimo_layout import biased, mimo_config, zero_biases
+from foretell.convert.resolved import resolved
 from foretell.errors import CheckpointError, UnsupportedModel
 
 Config = dict[str, Any]
-
-_DEFAULTS = ("num_key_value_heads", "rms_norm_eps", "hidden_act", "max_position_embeddings", "tie_word_embeddings")
 
 
 @dataclass(frozen=True)
@@ -27,8 +25,8 @@ class Target:
 
     ``trunks``: model types it takes, none = any; ``hint``: what to give instead where one is refused. ``config``: the
     new config, of the trunk, the number of modules, and the trunk's layers that they are built as. ``added``: tensors
-    that the trunk lacks in this layout. ``texts``: files that go with it. ``qkv_bias``: the heads' layers have biases
-    on queries, keys and values. ``serve``: how engines are told to use the heads.
+    that the trunk lacks in this layout. ``texts``: files that go with it. ``biased``: projections of the heads' layers
+    that have a bias, of zero where the trunk's have none. ``serve``: how engines are told to use the heads.
     """
 
     name: str
@@ -39,62 +37,7 @@ class Target:
     serve: str
     added: Callable[[StoredModel], Iterator[tuple[str, torch.Tensor]]] = lambda source: iter(())
     texts: Callable[[StoredModel, int], dict[str, str]] = lambda source, num_modules: {}
-    qkv_bias: bool = False
-
-
-def _mimo(source: StoredModel, num_modules: int, layers: Layers) -> Config:
-    """Qwen2's config under MiMo's class name: loads without remote code, in transformers as a plain Qwen2."""
-    config = _resolved(source)
-    _refuse_for_qwen2(source)
-    if said := quantisation_of(config):
-        raise CheckpointError(
-            f"{source.folder}: quantised ({said.method}); the mimo layout takes plain weights: export, then quantise"
-        )
-    for key in ("attention_bias", "mlp_bias", "pretraining_tp", "head_dim", "rope_interleaved", "auto_map"):
-        config.pop(key, None)
-    return config | {
-        "architectures": ["MiMoForCausalLM"],
-        "model_type": "qwen2",
-        "num_nextn_predict_layers": num_modules,
-        "use_sliding_window": False,
-    }
-
-
-def _resolved(source: StoredModel) -> Config:
-    """The config with what it leaves to its class's defaults: another class has others."""
-    known = AutoConfig.from_pretrained(source.folder, trust_remote_code=False, local_files_only=True).to_dict()
-    has_rope = {"rope_theta", "rope_scaling", "rope_parameters"} & source.config.keys()
-    keys = _DEFAULTS if has_rope else (*_DEFAULTS, "rope_parameters")
-    return {key: known[key] for key in keys if known.get(key) is not None} | source.config
-
-
-def _refuse_for_qwen2(source: StoredModel) -> None:
-    config = source.text_config
-    size, num_heads = config.get("hidden_size", 0), config.get("num_attention_heads", 1)
-    wrong = [
-        f"{key} {config.get(key)!r}"
-        for key, allowed in (
-            ("hidden_act", ("silu", None)),
-            ("mlp_bias", (False, None)),
-            ("head_dim", (size // num_heads, None)),
-            ("use_sliding_window", (False, None)),
-            ("sliding_window", (None,) if config.get("model_type") == "mistral" else (config.get("sliding_window"),)),
-            ("attention_bias", (False, None)),
-        )
-        if config.get(key) not in allowed
-    ]
-    if wrong:
-        raise CheckpointError(f"{source.folder}: a Qwen2 trunk, as the MiMo layout has, has no {', '.join(wrong)}")
-
-
-def _zero_biases(source: StoredModel) -> Iterator[tuple[str, torch.Tensor]]:
-    """Qwen2 has biases on queries, keys and values; a trunk without gets zeros, which change nothing."""
-    for index in range(source.num_layers):
-        for part in "qkv":
-            at = f"model.layers.{index}.self_attn.{part}_proj"
-            if f"{at}.bias" not in source.headers:
-                shape, _ = source.headers[f"{at}.weight"]
-                yield f"{at}.bias", torch.zeros(shape[0], dtype=source.dtype(f"{at}.weight"))
+    biased: Callable[[StoredModel], tuple[str, ...]] = lambda source: ()
 
 
 def _qwen3_5(source: StoredModel, num_modules: int, layers: Layers) -> Config:
@@ -173,7 +116,7 @@ def remote_code(source: StoredModel, num_modules: int) -> dict[str, str]:
 
 def _mellum(source: StoredModel, num_modules: int, layers: Layers) -> Config:
     """A dense Qwen3 as Mellum, whose experts are never built: transformers serves its heads without remote code."""
-    config = _resolved(source)
+    config = resolved(source)
     count = source.num_layers
     types = config.get("layer_types") or ["full_attention"] * count
     if set(types) != {"full_attention"} or config.get("attention_bias"):
@@ -232,11 +175,11 @@ TARGETS = {
             name="mimo",
             family="mimo",
             trunks=("llama", "qwen2", "mistral"),
-            config=_mimo,
+            config=lambda source, num_modules, layers: mimo_config(source, num_modules),
             hint="deepseek-style takes any trunk",
             serve=f"vLLM: {_VLLM}; SGLang, where the final norm was folded: {_SGLANG}",
-            added=_zero_biases,
-            qkv_bias=True,
+            added=zero_biases,
+            biased=biased,
         ),
         Target(
             name="qwen3_5",

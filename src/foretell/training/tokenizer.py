@@ -6,9 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import AutoTokenizer, PreTrainedTokenizerFast
+from transformers import PreTrainedTokenizerFast
 
-from foretell.checkpoints.files import one_line
+from foretell.checkpoints.tokenizer import read_tokenizer
 from foretell.errors import CheckpointError, DataError, UsageError
 from foretell.training.recipe import MIN_VOCAB_SIZE, TokenizerConfig
 
@@ -91,10 +91,7 @@ def _not_empty(texts: Iterable[str]) -> Iterable[str]:
 def _from_folder(folder: str) -> PreTrainedTokenizerFast:
     if not Path(folder).is_dir():
         raise UsageError(f"[tokenizer] folder is {folder!r}; allowed: a folder with a tokenizer in it")
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, local_files_only=True)
-    except Exception as error:  # files break in many ways
-        raise CheckpointError(f"{folder}: the tokenizer cannot be loaded ({one_line(error)})") from error
+    tokenizer = read_tokenizer(folder)
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
         raise CheckpointError(f"{folder}: {type(tokenizer).__name__} has no tokenizer.json; save a fast tokenizer")
     return tokenizer
