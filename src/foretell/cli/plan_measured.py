@@ -32,7 +32,6 @@ def measured_machine(model: PlanModel, asked: Asked, max_depth: int) -> Measured
 
     if share_busy_cores():  # before torch is imported
         note(BUSY)
-    import torch
 
     from foretell.planning.measure import measure
 
@@ -50,5 +49,5 @@ def measured_machine(model: PlanModel, asked: Asked, max_depth: int) -> Measured
     watch.check_all(load)
     if load["note"]:
         note(f"warning: {load['note']}")
-    where = environment(getattr(torch, machine.dtype), shlex.join(["foretell", *sys.argv[1:]]))
+    where = environment(machine.dtype, shlex.join(["foretell", *sys.argv[1:]]))
     return replace(machine, environment=where | {"load": load})

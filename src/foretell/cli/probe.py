@@ -98,7 +98,7 @@ def probe(
         agreed = compared.first is None
     for warning in warnings:
         note(f"warning: {warning}")
-    where = environment(loaded.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
+    where = environment(loaded.trunk.dtype_name, shlex.join(["foretell", *sys.argv[1:]]))
     head = {"environment": where, "model": loaded.trunk.name, "num_records": len(records), "warnings": warnings}
     write_json(json, {**head, **report})
     return 0 if agreed else 1

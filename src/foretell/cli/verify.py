@@ -144,7 +144,7 @@ def verify(
         )
         from foretell.analysis.environment import environment
 
-        found["environment"] = environment(case.model.trunk.dtype, shlex.join(["foretell", *sys.argv[1:]]))
+        found["environment"] = environment(case.model.trunk.dtype_name, shlex.join(["foretell", *sys.argv[1:]]))
         found["model"] = case.model.trunk.name
         report = case.equality()
         print_equality(console, report)

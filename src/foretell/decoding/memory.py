@@ -21,9 +21,7 @@ _SHARE_OF_FREE = 0.5
 def weights_num_bytes(module: nn.Module) -> int:
     """A module's tensors and their packed copies."""
     own = sum(t.numel() * t.element_size() for t in (*module.parameters(), *module.buffers()))
-    return own + sum(
-        m.weight.numel() * m.weight.element_size() for m in module.modules() if isinstance(m, PackedLinear)
-    )
+    return own + sum(m.num_bytes for m in module.modules() if isinstance(m, PackedLinear))
 
 
 def heads_num_bytes(heads: Heads) -> int:
@@ -31,8 +29,8 @@ def heads_num_bytes(heads: Heads) -> int:
     own = weights_num_bytes(heads)
     if heads.draft_ids_V is None or heads.output_parameters(1):
         return own
-    copies = 2 if any(isinstance(module, PackedLinear) for module in heads.modules()) else 1
-    return own + copies * len(heads.draft_ids_V) * heads.trunk.hidden_size * heads.trunk.dtype.itemsize
+    rows = heads.draft_rows()
+    return own + weights_num_bytes(rows)
 
 
 def free_num_bytes(device: torch.device) -> int:

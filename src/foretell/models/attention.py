@@ -18,6 +18,8 @@ import torch.nn.functional as F
 from transformers import AttentionInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS, AttentionMaskInterface
 
+from foretell.kernels.attention import attends, attention
+
 NAME = "foretell"
 
 
@@ -89,10 +91,16 @@ def grouped_attention(
         attention_mask = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device).tril(
             num_keys - num_queries
         )[None, None]
+    if softcap is None and s_aux is None and not dropout and attends(query, attention_mask):
+        out = attention(query, key, value, attention_mask, scaling if scaling is not None else head_dim**-0.5)
+        return out if layout is None else layout.pack(out), None
     query = query.reshape(num_rows, num_kv_heads, groups * num_queries, head_dim)
     if groups > 1:
         shape = (attention_mask.shape[0], 1, groups, num_queries, num_keys)
         attention_mask = attention_mask.unsqueeze(2).expand(shape).flatten(2, 3)
+    is_alone = query.shape[2] == 1
+    if is_alone:  # a single query runs another kernel, and rounds otherwise than in a wider pass
+        query, attention_mask = query.expand(-1, -1, 2, -1), attention_mask.expand(-1, -1, 2, -1)
     if softcap is None and s_aux is None:
         out = F.scaled_dot_product_attention(query, key, value, attention_mask, dropout_p=dropout, scale=scaling)
     else:
@@ -104,6 +112,8 @@ def grouped_attention(
             sinks = s_aux.float().reshape(1, num_kv_heads, groups, 1).expand(num_rows, -1, -1, num_queries)
             scores = torch.cat([scores, sinks.reshape(num_rows, num_kv_heads, -1, 1)], dim=-1)
         out = scores.softmax(-1)[..., :num_keys].to(value.dtype) @ value
+    if is_alone:
+        out = out[:, :, :1]
     out = out.reshape(num_rows, num_heads, num_queries, value.shape[-1])
     out = out.transpose(1, 2).contiguous()
     return out if layout is None else layout.pack(out), None

@@ -132,7 +132,7 @@ class Heads(nn.Module, ABC):
         weight = self.trunk.output_head.weight
         if weight.requires_grad and (self.training or torch.is_grad_enabled()):  # a copy would fall behind
             return self.trunk.scale_logits(F.linear(trunk_states_post, weight[self.draft_ids_V]))
-        return self.trunk.scale_logits(self._draft_rows()(trunk_states_post))
+        return self.trunk.scale_logits(self.draft_rows()(trunk_states_post))
 
     def run(self, module: Callable[..., R], *inputs: Any) -> R:
         """Call a depth's module in training, checkpointed where asked for."""
@@ -142,13 +142,13 @@ class Heads(nn.Module, ABC):
 
     def pack(self) -> None:
         """Pack every linear layer for inference, the trunk's rows of the draft vocabulary included."""
-        pack_linears(self)
+        pack_linears(self, self.trunk.precision)
         if self.output_at(1) is None and self.draft_ids_V is not None:
-            holder = nn.Sequential(self._draft_rows())
-            pack_linears(holder)
+            holder = nn.Sequential(self.draft_rows())
+            pack_linears(holder, self.trunk.precision)
             self._draft_output = (holder[0],)
 
-    def _draft_rows(self) -> nn.Module:
+    def draft_rows(self) -> nn.Module:
         """The trunk's output head cut to the draft vocabulary; made on first use, in a tuple to stay unregistered."""
         weight = self.trunk.output_head.weight
         stale = [m for m in self._draft_output if (m.weight.device, m.weight.dtype) != (self.device, weight.dtype)]

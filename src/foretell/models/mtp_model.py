@@ -23,7 +23,7 @@ class MTPModel(nn.Module):
         return self.trunk.tokenizer
 
     def pack(self) -> None:
-        """Pack weights for decoding on this CPU (in place, same weights; see models/packed)."""
-        pack_linears(self.trunk)
+        """Pack weights for decoding on this CPU (in place, see models/packed), rounded as ``trunk.precision`` says."""
+        pack_linears(self.trunk, self.trunk.precision)
         if self.heads is not None:
             self.heads.pack()

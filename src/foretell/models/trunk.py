@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from foretell.errors import UnsupportedModel
+from foretell.kernels.linear import Precision
 from foretell.models import attention
 from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions, final_norm_name
 from foretell.models.quantised import dense, stored_tensors
@@ -32,6 +33,7 @@ class Trunk(nn.Module):
         self.tokenizer = tokenizer
         self.name = name or getattr(model.config, "_name_or_path", "") or type(model).__name__
         self.config = model.config.get_text_config()
+        self.precision: Precision | None = None  # what linear layers are rounded to when they are packed
         if not for_training:
             recurrent_kind(model)
         model.set_attn_implementation(attention.NAME)
@@ -74,6 +76,11 @@ class Trunk(nn.Module):
     def dtype(self) -> torch.dtype:
         """Storage type of the embedding."""
         return self.model.get_input_embeddings().weight.dtype
+
+    @property
+    def dtype_name(self) -> str:
+        """What is computed with, as for ``load``: the storage type, or what weights are rounded to."""
+        return self.precision or str(self.dtype).removeprefix("torch.")
 
     @property
     def device(self) -> torch.device:
