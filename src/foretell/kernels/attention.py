@@ -6,7 +6,7 @@ import ctypes
 
 import torch
 
-from foretell.kernels.build import library
+from foretell.kernels.build import kernels, library
 
 MAX_QUERIES = 32
 """Most queries a row for which the kernel is used; more are arithmetic, which torch does faster."""
@@ -38,10 +38,10 @@ def attention(
     query = query.float()
     query, key, value = (each if each.stride(-1) == 1 else each.contiguous() for each in (query, key, value))
     mask = mask.expand(num_rows, 1, num_queries, num_keys)
-    out = torch.empty(num_rows, num_queries, num_heads, value.shape[-1])
+    out = torch.empty(num_rows, num_queries, num_heads, value.shape[-1], device=query.device)
     sizes = (num_rows, num_heads, num_kv_heads, num_queries, num_keys, size, value.shape[-1])
     strides = (*query.stride()[:3], *key.stride()[:3], *value.stride()[:3], mask.stride(0), *mask.stride()[2:])
-    getattr(library(), _KERNELS[key.dtype])(
+    getattr(kernels(), _KERNELS[key.dtype])(
         *(ctypes.c_void_p(each.data_ptr()) for each in (query, key, value, mask, out)),
         ctypes.c_float(scale),
         (ctypes.c_int64 * len(sizes))(*sizes),

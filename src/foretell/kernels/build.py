@@ -44,6 +44,13 @@ def library() -> ctypes.CDLL | None:
         return None
 
 
+def kernels() -> ctypes.CDLL:
+    """``library`` where something was made that needs it."""
+    found = library()
+    assert found is not None
+    return found
+
+
 def _built(compiler: str) -> Path:
     root = Path(os.environ.get("FORETELL_CACHE") or "~/.cache/foretell").expanduser() / "kernels"
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout

@@ -12,13 +12,15 @@ from typing import Literal
 
 import torch
 
-from foretell.kernels.build import library
+from foretell.kernels.build import kernels, library
 
 Precision = Literal["int8", "int4"]
+Kind = Literal["float32", "bfloat16", "int8", "int4"]
 MAX_ROWS = 32
 """Most rows of x that the kernels take; more are arithmetic, which libraries do faster."""
 GROUP = 32
-_DENSE = {torch.float32: "linear_float32", torch.bfloat16: "linear_bfloat16"}
+_DENSE: dict[torch.dtype, Kind] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
+_KINDS = ("float32", "bfloat16", "int8", "int4")
 
 
 def runs(dtype: torch.dtype, device: torch.device) -> bool:
@@ -26,49 +28,64 @@ def runs(dtype: torch.dtype, device: torch.device) -> bool:
     return device.type == "cpu" and dtype in _DENSE and library() is not None
 
 
+class CMatrix(ctypes.Structure):
+    """``Matrix`` of linear.h."""
+
+    _fields_ = [
+        *[(name, ctypes.c_int64) for name in ("kind", "outs", "cols")],
+        *[(name, ctypes.c_void_p) for name in ("values", "scales", "bias")],
+    ]
+
+
 @dataclass
 class Matrix:
     """(O, I) values for ``multiply``. ``values``: as stored; ``scales``: what they are multiplied by, or None."""
 
-    kernel: str
+    kind: Kind
     num_out: int
     num_in: int
     values: torch.Tensor
     scales: torch.Tensor | None = None
+    bias: torch.Tensor | None = None
 
     @classmethod
-    def dense(cls, weight: torch.Tensor) -> Matrix:
+    def dense(cls, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Matrix:
         """The numbers of ``weight`` themselves; no copy where they lie row by row."""
         num_out, num_in = weight.shape
-        return cls(_DENSE[weight.dtype], num_out, num_in, weight.detach().contiguous())
+        return cls(_DENSE[weight.dtype], num_out, num_in, weight.detach().contiguous(), None, _float(bias))
 
     @classmethod
-    def quantised(cls, weight: torch.Tensor, precision: Precision) -> Matrix:
+    def quantised(cls, weight: torch.Tensor, precision: Precision, bias: torch.Tensor | None = None) -> Matrix:
         """``weight`` rounded. Rows that int4 cannot divide into groups are left in int8."""
         num_out, num_in = weight.shape
         values = weight.detach().float()
         if precision == "int4" and num_in % GROUP == 0:
-            return cls("linear_int4", num_out, num_in, *_int4(values.view(num_out, -1, GROUP)))
+            return cls("int4", num_out, num_in, *_int4(values.view(num_out, -1, GROUP)), _float(bias))
         scales = values.abs().amax(1) / 127
         rounded = (values / scales.clamp(min=1e-30).unsqueeze(1)).round().to(torch.int8)
-        return cls("linear_int8", num_out, num_in, rounded, scales)
+        return cls("int8", num_out, num_in, rounded, scales, _float(bias))
 
     @property
     def num_bytes(self) -> int:
         """Memory of the stored numbers."""
         return sum(t.numel() * t.element_size() for t in (self.values, self.scales) if t is not None)
 
-    def multiply(self, x_MI: torch.Tensor, bias: torch.Tensor | None = None) -> torch.Tensor:
-        """(M, I) -> (M, O) in the type of ``x_MI``, for up to MAX_ROWS rows; sums are in float32."""
+    @property
+    def described(self) -> CMatrix:
+        """For the kernels, as long as this lives and its tensors stay where they are."""
+        return CMatrix(
+            _KINDS.index(self.kind), self.num_out, self.num_in, *map(_pointer, (self.values, self.scales, self.bias))
+        )
+
+    def multiply(self, x_MI: torch.Tensor) -> torch.Tensor:
+        """(M, I) -> (M, O) in the type of ``x_MI``, the bias added, for up to MAX_ROWS rows; sums are in float32."""
         x = x_MI.float().contiguous()
-        y = torch.empty(len(x), self.num_out)
-        bias = None if bias is None else bias.float().contiguous()
-        pointers = [t.data_ptr() for t in (self.values, self.scales, x, y) if t is not None]
-        kernel = getattr(library(), self.kernel)
-        kernel(
-            *map(ctypes.c_void_p, pointers),
-            ctypes.c_void_p(None if bias is None else bias.data_ptr()),
-            *map(ctypes.c_int64, (len(x), self.num_in, self.num_out)),
+        y = torch.empty(len(x), self.num_out, device=x.device)
+        kernels().linear(
+            ctypes.byref(self.described),
+            ctypes.c_void_p(x.data_ptr()),
+            ctypes.c_void_p(y.data_ptr()),
+            ctypes.c_int64(len(x)),
             ctypes.c_int(torch.get_num_threads()),
         )
         return y.to(x_MI.dtype)
@@ -77,7 +94,7 @@ class Matrix:
         """(O, I): the values that are multiplied by, in ``dtype``."""
         if self.scales is None:
             return self.values.to(dtype)
-        if self.kernel == "linear_int8":
+        if self.kind == "int8":
             return (self.values * self.scales.unsqueeze(1)).to(dtype)
         q = torch.cat([self.values & 15, self.values >> 4], dim=-1)
         return torch.addcmul(self.scales[..., 1:], q.float(), self.scales[..., :1]).view(self.num_out, -1).to(dtype)
@@ -92,3 +109,11 @@ def _int4(groups_OGK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     q = q.to(torch.uint8)
     half = GROUP // 2
     return (q[..., :half] | (q[..., half:] << 4)).contiguous(), torch.stack([scale, least], dim=-1)
+
+
+def _float(bias: torch.Tensor | None) -> torch.Tensor | None:
+    return None if bias is None else bias.detach().float().contiguous()
+
+
+def _pointer(tensor: torch.Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from torch import nn
 
+from foretell.models.fused_layer import fuse_layers
 from foretell.models.heads import Heads
 from foretell.models.packed import pack_linears
 from foretell.models.trunk import Trunk
@@ -25,5 +26,6 @@ class MTPModel(nn.Module):
     def pack(self) -> None:
         """Pack weights for decoding on this CPU (in place, see models/packed), rounded as ``trunk.precision`` says."""
         pack_linears(self.trunk, self.trunk.precision)
+        fuse_layers(self.trunk)
         if self.heads is not None:
             self.heads.pack()

@@ -7,6 +7,7 @@ compiler is there. Plain MKL makes two tokens nearly twice as dear as one, and t
 from __future__ import annotations
 
 import copy
+import math
 from typing import Any
 
 import torch
@@ -53,16 +54,16 @@ class KernelLinear(PackedLinear):
 
     def __init__(self, linear: nn.Linear, precision: Precision | None = None) -> None:
         super().__init__(linear)
-        weight = linear.weight
-        self._matrix = Matrix.dense(weight) if precision is None else Matrix.quantised(weight, precision)
-        self.num_bytes = 0 if precision is None else self._matrix.num_bytes
+        weight, bias = linear.weight, linear.bias
+        self.matrix = Matrix.dense(weight, bias) if precision is None else Matrix.quantised(weight, precision, bias)
+        self.num_bytes = 0 if precision is None else self.matrix.num_bytes
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Same product as the linear layer it stands for, up to rounding."""
-        x_MI = x.reshape(-1, x.shape[-1])
+        x_MI = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
         if len(x_MI) <= MAX_ROWS:
-            return self._matrix.multiply(x_MI, self.bias).view(*x.shape[:-1], -1)
-        return F.linear(x, self._matrix.to_dense(x.dtype), self.bias)
+            return self.matrix.multiply(x_MI).view(*x.shape[:-1], self.matrix.num_out)
+        return F.linear(x, self.matrix.to_dense(x.dtype), self.bias)
 
 
 class OneDNNLinear(PackedLinear):
