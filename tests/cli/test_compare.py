@@ -90,6 +90,8 @@ def test_trees_and_batches(run: Any, folders: Path, prompts: Path, tmp_path: Pat
         *((2, name, nodes, "end-to-end") for name, nodes in (("plain", 0), ("sequential", 0), ("sequential", 4))),
     }
     assert [(s["name"], s["num_nodes"]) for s in data["systems"]] == [("sequential", 0), ("sequential", 4)]
+    threads = data["environment"]["threads"]
+    assert f", {threads} thread{'s' * (threads != 1)}, float32" in ran.out
 
 
 def test_a_wrong_text_fails(

@@ -324,3 +324,9 @@ def test_a_busy_machine_is_told_of_while_it_is_measured(
     ran = run(*line)
     assert ran.code == 0 and ran.err.count("warning: other processes take 7.00 of") == 1
     assert "the machine's seconds are too long; measure it again when it is idle; --on-busy abort would" in ran.err
+
+
+@pytest.mark.parametrize("option", ["--acceptance", "--against", "--hardware"])
+def test_a_missing_file_is_said_with_its_option(run: Any, option: str) -> None:
+    ran = run("plan", "smollm2-135m", option, "no/such.json")
+    assert ran.code == 1 and ran.err.startswith(f"error: {option}: no/such.json is no file; give one that foretell")

@@ -184,3 +184,11 @@ def test_the_demo_and_an_adapter(tmp_path: Path) -> None:
     (tmp_path / "mtp_config.json").write_text("{}")
     with pytest.raises(CheckpointError, match="an adapter, heads alone; give the trunk"):
         open_model(str(tmp_path))
+
+
+@pytest.mark.parametrize("key", ["written_by", "environment", "runs"])
+def test_a_file_of_results_is_no_model(tmp_path: Path, key: str) -> None:
+    path = tmp_path / "bench.json"
+    path.write_text(json.dumps({key: {}}))
+    with pytest.raises(CheckpointError, match="results of a command, no model; give the model first, and this file as"):
+        open_model(str(path))

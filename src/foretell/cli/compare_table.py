@@ -10,6 +10,7 @@ from foretell.analysis.contenders import PLAIN
 from foretell.analysis.summary import ALL
 from foretell.cli.bench_stop import unfinished
 from foretell.cli.bench_table import number, rates, spread
+from foretell.cli.output import counted
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -61,7 +62,7 @@ def conclusions(comparison: Comparison, where: dict[str, Any], repeats: int) -> 
     )
     times = "once" if repeats == 1 else f"{repeats} times"
     lines.append(
-        f"{where['cpu']}, {where['threads']} threads, {where['dtype']}, torch {where['torch']}, commit "
+        f"{where['cpu']}, {counted(where['threads'], 'thread')}, {where['dtype']}, torch {where['torch']}, commit "
         f"{where['commit']}; greedy, every prompt {times} with each; speed-up: the median of ratios to plain decoding "
         f"on the same {'prompt, prefill left out' if comparison.batch == 1 else 'group of prompts, prompts included'}."
     )

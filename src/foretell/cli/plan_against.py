@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from foretell.cli.output import note, results
+from foretell.cli.plan_options import named_file
 from foretell.cli.plan_run import Predicted
 from foretell.cli.plan_screen import right_table
 from foretell.errors import UsageError
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def compare(path: Path, predicted: Predicted | None) -> dict[str, Any]:
     """A bench file beside what its own step costs predict, and what a plan's ``costs`` do; printed, and as values."""
-    bench = read_bench(path)
+    bench = read_bench(named_file("--against", path, "foretell bench --json"))
     if bench.incomplete:
         note(f"hint: {path} is of a run that was interrupted; its figures are of whole turns alone")
     found = {"step_costs": against(bench, measured_costs(bench))}

@@ -10,7 +10,7 @@ from pathlib import Path
 from foretell.analysis.environment import cpu_model, environment
 from foretell.cli.busy import BusyWatch
 from foretell.cli.output import note, progress
-from foretell.cli.plan_options import Asked, is_file_name
+from foretell.cli.plan_options import Asked, is_file_name, named_file
 from foretell.errors import UsageError
 from foretell.planning.machine_file import read_machine
 from foretell.planning.measured import MeasuredMachine
@@ -22,7 +22,7 @@ _HARM = "the machine's seconds are too long; measure it again when it is idle"
 def measured_machine(model: PlanModel, asked: Asked, max_depth: int) -> MeasuredMachine | None:
     """As --measure or --hardware asks; None for a data sheet. Raises UsageError where options do not go with it."""
     if asked.hardware is not None and is_file_name(asked.hardware):
-        machine = read_machine(Path(asked.hardware))
+        machine = read_machine(named_file("--hardware", Path(asked.hardware), "foretell plan --measure --json"))
         if asked.dtype not in (None, machine.dtype):
             raise UsageError(f"--dtype: {asked.hardware} was measured in {machine.dtype}; give that, or measure again")
         return machine

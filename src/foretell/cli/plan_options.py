@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from cyclopts import Parameter, Token
 
 from foretell.cli.busy import OnBusyChoice
-from foretell.errors import UsageError
+from foretell.errors import CheckpointError, UsageError
 from foretell.planning.hardware import HARDWARE, PlanDtype
 
 if TYPE_CHECKING:
@@ -67,6 +67,13 @@ def is_file_name(text: str) -> bool:
     return text.endswith(".json") or "/" in text
 
 
+def named_file(option: str, path: Path, writer: str) -> Path:
+    """The path; raises CheckpointError, naming the option and what writes such a file, where there is none."""
+    if not path.is_file():
+        raise CheckpointError(f"{option}: {path} is no file; give one that {writer} wrote")
+    return path
+
+
 def find_acceptance(
     text: str | None, unconditional: bool, batch: int, nodes: int, depth: int | None
 ) -> Acceptance | None:
@@ -81,7 +88,9 @@ def find_acceptance(
         return Acceptance.parse(text, unconditional)
     if unconditional:
         raise UsageError("--unconditional is for numbers; a file says itself what its shares are, so leave it out")
-    return read_acceptance(Path(text), batch, nodes, depth)
+    return read_acceptance(
+        named_file("--acceptance", Path(text), "foretell bench or probe --json"), batch, nodes, depth
+    )
 
 
 def deepest(depth: int | None, acceptance: Acceptance | None, heads_depth: int | None, default: int) -> int:

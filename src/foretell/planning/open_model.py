@@ -32,6 +32,10 @@ _FIRST_HALF = re.compile(r".*\.(?:self_attn|mlps|input_layernorm|post_attention_
 """What heads take of a layer with two attentions, as models/block_layer does."""
 
 
+_OF_RESULTS = ("written_by", "environment", "runs")
+"""Keys of files that foretell's commands write with --json; no config of a model has them."""
+
+
 def open_model(model: str) -> PlanModel:
     """A preset's name ("demo" is SmolLM2-135M's), a model folder (weights or config.json alone), or a config file.
 
@@ -70,6 +74,11 @@ def _config(values: Mapping[str, Any], path: Path | None = None) -> Any:
     given = dict(values)
     kind = given.pop("model_type", None)
     where = path or "preset"
+    if kind is None and path and any(key in given for key in _OF_RESULTS):
+        raise CheckpointError(
+            f"{path}: results of a command, no model; give the model first, and this file as --acceptance (bench, "
+            "probe), --against (bench) or --hardware (what --measure wrote)"
+        )
     if not isinstance(kind, str):
         raise CheckpointError(f"{where}: model_type is {kind!r}; expected the name of an architecture, such as llama")
     try:

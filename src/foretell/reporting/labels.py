@@ -45,8 +45,13 @@ def ratio_spread(value: Spread) -> str:
 
 
 def percent(value: float | None) -> str:
-    """``12 %``; one decimal below 10."""
-    return ABSENT if value is None else f"{100 * value:.{1 if value < 0.0995 else 0}f} %"
+    """``12 %``; one decimal below 10, and where a whole number would be 100 but the share is less."""
+    if value is None:
+        return ABSENT
+    rounded_up = 0.995 <= value < 1
+    if rounded_up and value >= 0.9995:
+        return "> 99.9 %"
+    return f"{100 * value:.{1 if value < 0.0995 or rounded_up else 0}f} %"
 
 
 def change(value: float | None) -> str:
