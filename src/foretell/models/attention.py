@@ -98,9 +98,6 @@ def grouped_attention(
     if groups > 1:
         shape = (attention_mask.shape[0], 1, groups, num_queries, num_keys)
         attention_mask = attention_mask.unsqueeze(2).expand(shape).flatten(2, 3)
-    is_alone = query.shape[2] == 1
-    if is_alone:  # a single query runs another kernel, and rounds otherwise than in a wider pass
-        query, attention_mask = query.expand(-1, -1, 2, -1), attention_mask.expand(-1, -1, 2, -1)
     if softcap is None and s_aux is None:
         out = F.scaled_dot_product_attention(query, key, value, attention_mask, dropout_p=dropout, scale=scaling)
     else:
@@ -112,8 +109,6 @@ def grouped_attention(
             sinks = s_aux.float().reshape(1, num_kv_heads, groups, 1).expand(num_rows, -1, -1, num_queries)
             scores = torch.cat([scores, sinks.reshape(num_rows, num_kv_heads, -1, 1)], dim=-1)
         out = scores.softmax(-1)[..., :num_keys].to(value.dtype) @ value
-    if is_alone:
-        out = out[:, :, :1]
     out = out.reshape(num_rows, num_heads, num_queries, value.shape[-1])
     out = out.transpose(1, 2).contiguous()
     return out if layout is None else layout.pack(out), None
