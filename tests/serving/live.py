@@ -19,7 +19,8 @@ from foretell.decoding.engine import Engine
 from foretell.models.mtp_model import MTPModel
 from foretell.models.trunk import Trunk
 from foretell.serving.app import make_app
-from foretell.serving.run import bind, config_of
+from foretell.serving.listener import bind
+from foretell.serving.run import config_of
 from foretell.serving.service import Service
 from foretell.serving.settings import Settings
 from tests.fixtures import byte_tokenizer, script_trunk, scripted_heads

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.client
+import json
 import socket
 import time
 import urllib.request
@@ -9,9 +11,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from foretell.errors import UsageError
-from foretell.serving import run
+from foretell.serving import complaints, listener
+from foretell.serving.chat_request import ChatRequest
+from foretell.serving.text_request import TextRequest
+from foretell.serving.tokenising import DetokeniseRequest, TokeniseRequest
 from tests.fixtures import encode, script_trunk
 from tests.serving.live import ALPHABET, Live, live, scripted, service_of
 
@@ -44,11 +50,11 @@ BODIES = [
     (400, user("x") | {"temperature": 5}, "invalid_value", "temperature"),
     (400, user("x") | {"n": 100, "max_tokens": 2} | {"n": 10**9}, "invalid_value", "n"),
     (404, user("x") | {"model": "../../etc/passwd"}, "model_not_found", "model"),
-    (400, b"{broken", None, None),
+    (400, b"{broken", "invalid_json", None),
     (400, b"", "missing_required_parameter", None),
-    (400, b"null", None, None),
+    (400, b"null", "invalid_value", None),
     (400, b"[1]", None, None),
-    (400, b'{"messages": "\xff\xfe"}', None, None),
+    (400, b'{"messages": "\xff\xfe"}', "invalid_json", None),
     (400, b"[" * 100_000, None, None),
     (400, b'{"a":' * 50_000 + b"1" + b"}" * 50_000, None, None),
     (400, b'{"seed": ' + b"9" * 10_000 + b"}", None, None),
@@ -131,8 +137,39 @@ def test_addresses_and_methods_that_are_not_there(server: Live) -> None:
     for path in ("/v1/nope", "/v1/models/other", "/..%2f..%2fetc/passwd"):
         status, body = server.get(path)
         assert status == 404 and body["error"]["type"] == "not_found_error"
+        assert body["error"]["code"] == ("model_not_found" if "other" in path else "unknown_url")
     status, body = server.get(CHAT)
-    assert status == 405 and "error" in body
+    assert (status, body["error"]["code"]) == (405, "method_not_supported") and "send POST" in body["error"]["message"]
+
+
+def test_an_address_with_a_slash_at_its_end_is_no_redirect(server: Live) -> None:
+    """Who posts would follow it without a body, or with the key to another port."""
+    for ask in (server.get("/v1/status/"), server.post(f"{CHAT}/", user("x"))):
+        assert ask[0] == 404 and ask[1]["error"]["code"] == "unknown_url"
+        assert "no slash at their end" in ask[1]["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"NONSENSE\r\n\r\n",
+        b"GET /health HTTP/1.1\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_no_http_is_told_so_in_the_same_shape(server: Live, raw: bytes) -> None:
+    host, port = server.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(raw)
+        answer = http.client.HTTPResponse(connection)
+        answer.begin()
+        assert (answer.status, answer.reason) == (400, "Bad Request")
+        assert answer.headers["Content-Type"] == "application/json"
+        error = json.loads(answer.read())["error"]
+        assert (error["type"], error["code"]) == ("invalid_request_error", "invalid_http")
+        assert connection.recv(1) == b""  # and the connection ends
+    assert server.get("/health")[0] == 200
 
 
 def test_a_window_filled_to_its_end(server: Live) -> None:
@@ -228,14 +265,97 @@ def test_tokenising(server: Live) -> None:
 @pytest.mark.parametrize(
     ("body", "param", "word"),
     [
-        ({"prompt": [1, -1]}, "prompt.1", "greater than or equal to 0"),
-        ({"prompt": []}, "prompt", "at least 1"),
-        ({"prompt": "a", "stop": ["a", 1]}, "stop.1", "string"),
+        ({"prompt": [1, -1]}, "prompt.1", "prompt.1: -1 is not allowed; give a number that is at least 0"),
+        ({"prompt": []}, "prompt", "prompt: [] is not allowed; give at least 1 of them"),
+        ({"prompt": ["a", 1]}, "prompt.1", "prompt.1: 1 is not allowed; give text"),
+        ({"prompt": {"a": None}}, "prompt", 'prompt: {"a": null} is not allowed; give text or a list'),
+        ({"prompt": "a", "stop": ["a", 1]}, "stop.1", "stop.1: 1 is not allowed; give text"),
+        ({"prompt": "a", "stop": True}, "stop", "stop: true is not allowed; give text or a list"),
     ],
 )
 def test_a_value_of_several_types_is_told_what_its_own_lacks(server: Live, body: Any, param: str, word: str) -> None:
     status, found = server.post("/v1/completions", body)
-    assert (status, found["error"]["param"]) == (400, param) and word in found["error"]["message"]
+    assert (status, found["error"]["param"], found["error"]["message"]) == (400, param, word)
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"temperature": 5}, "temperature: 5 is not allowed; give a number that is at most 2"),
+        ({"top_p": 0}, "top_p: 0 is not allowed; give a number above 0"),
+        ({"temperature": "1"}, 'temperature: "1" is not allowed; give a number'),
+        ({"n": 1.5}, "n: 1.5 is not allowed; give a whole number"),
+        ({"stream": "é"}, 'stream: "é" is not allowed; give true or false'),
+        ({"user": 7}, "user: 7 is not allowed; give text"),
+        ({"logit_bias": [1]}, "logit_bias: [1] is not allowed; give an object"),
+        ({"speculative": 3}, "speculative: 3 is not allowed; give an object"),
+        ({"store": True}, "store: true is not allowed; give false"),
+        (
+            {"speculative": {"policy": "fast"}},
+            'speculative.policy: "fast" is not allowed; give "auto", "fixed" or "off"',
+        ),
+        (
+            {"speculative": {"policy": "\ud800"}},
+            'speculative.policy: "\\ud800" is not allowed; give text without half of a surrogate pair',
+        ),
+        ({"tool_choice": "x"}, 'tool_choice: "x" is not allowed; give "none", "auto" or "required" or an object'),
+        ({"model": ""}, 'model: "" is not allowed; give text that is not empty'),
+        ({"messages": [3]}, "messages.0: 3 is not allowed; give an object"),
+        ({"messages": [{"role": "user", "content": 7}]}, "messages.0.content: 7 is not allowed; give text or a list"),
+        (
+            {"response_format": {"type": "json_schema"}},
+            'response_format.json_schema: is missing; type "json_schema" needs it: {"name": ..., "schema": {...}}',
+        ),
+        (
+            {"response_format": {"type": "json_schema", "json_schema": {"name": "x"}}},
+            "response_format.json_schema.schema is missing; it is needed",
+        ),
+        (
+            {"response_format": {"type": "text", "json_schema": {"schema": {}}}},
+            'response_format.json_schema: type is "text"; give type "json_schema", or leave the schema out',
+        ),
+    ],
+    ids=str,
+)
+def test_messages_are_our_own(server: Live, fields: Any, message: str) -> None:
+    status, body = server.post(CHAT, user("x") | fields)
+    assert (status, body["error"]["message"]) == (400, message)
+
+
+@pytest.mark.parametrize("body", [b"null", b"[1]", b'"x"'])
+def test_a_body_that_is_no_object(server: Live, body: bytes) -> None:
+    _, found = server.post(CHAT, body)
+    assert found["error"]["message"] == f"the body: {body.decode()} is not allowed; give an object"
+
+
+def test_every_complaint_that_a_field_can_bring_has_words() -> None:
+    """A constraint of a new kind would be told as "what /openapi.json has for it"."""
+    told = set(complaints._TYPES) | set(complaints._BOUNDS) | {"literal_error"}
+    bodies: list[Any] = [
+        {name: value}
+        for name in (*ChatRequest.model_fields, *TextRequest.model_fields)
+        for value in ("", "x", "x" * 5000, 1e400, -(10**30), 10**30, 1.5, True, [], [[]], [None] * 5000, {}, {"a": {}})
+    ]
+    for model in (ChatRequest, TextRequest, TokeniseRequest, DetokeniseRequest):
+        for body in bodies:
+            try:
+                model.model_validate(body)
+            except ValidationError as error:
+                kinds = {found["type"] for found in error.errors()}
+                assert kinds <= told | {"missing", "extra_forbidden", "refused"}, body
+
+
+@pytest.mark.parametrize("schema", [{"$ref": "#"}, {"enum": []}])
+def test_a_schema_that_no_text_fits(server: Live, schema: Any) -> None:
+    fields = {"response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}
+    status, body = server.chat(max_tokens=4, **fields)
+    assert (status, body["error"]["param"]) == (400, "response_format")
+    assert "token ids" not in body["error"]["message"] and "correct it" in body["error"]["message"].lower()
+
+
+def test_a_single_prompt_has_no_number(server: Live) -> None:
+    assert server.complete("")[1]["error"]["message"].startswith("the prompt is empty")
+    assert server.complete(["a", ""])[1]["error"]["message"].startswith("prompt 1 is empty")
 
 
 def test_a_function_without_a_name(server: Live) -> None:
@@ -253,10 +373,10 @@ def test_a_wrong_class_is_named_where_it_stands(server: Live) -> None:
 
 def test_two_servers_at_one_port() -> None:
     """Both may bind while neither listens; the slower one is told in one line."""
-    one = run.bind("127.0.0.1", 0)
-    other = run.bind("127.0.0.1", one.getsockname()[1])
-    run.listen(one)
+    one = listener.bind("127.0.0.1", 0)
+    other = listener.bind("127.0.0.1", one.getsockname()[1])
+    listener.listen(one)
     with pytest.raises(UsageError, match="choose another port"):
-        run.listen(other)
+        listener.listen(other)
     one.close()
     other.close()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import time
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -144,3 +146,23 @@ def test_time_in_the_queue() -> None:
         assert sums["foretell:request_queue_time_seconds_count"] == 2
         queued, whole = (sums[f"foretell:{n}_seconds_sum"] for n in ("request_queue_time", "e2e_request_latency"))
         assert 0.38 < queued < whole / 2
+
+
+def test_who_waits_is_counted_before_the_engine_sees_it() -> None:
+    """It looks for new requests between its steps, and a step may be long."""
+    service = scripted(max_batch=1)
+    slow_down(service, 1.0)
+    with live(service) as server, ThreadPoolExecutor(3) as pool:
+        asked = [pool.submit(server.complete, max_tokens=2, speculative={"depth": 0})]
+        end = time.monotonic() + 10
+        while not service.engine.num_running and time.monotonic() < end:
+            time.sleep(0.005)
+        asked += [pool.submit(server.complete, max_tokens=1, speculative={"depth": 0}) for _ in range(2)]
+        end = time.monotonic() + 0.5  # within the step
+        while service.num_rows < 3 and time.monotonic() < end:
+            time.sleep(0.005)
+        status = server.get("/v1/status")[1]
+        assert (service.engine.num_waiting, status["num_running"], status["num_waiting"]) == (0, 1, 2)
+        assert samples(server)["foretell:num_requests_waiting", frozenset({("model_name", "tiny")})] == 2
+        assert all(found.result()[0] == 200 for found in asked)
+        assert server.get("/v1/status")[1]["num_waiting"] == 0

@@ -15,6 +15,7 @@ import pytest
 from fastapi.responses import JSONResponse
 
 from foretell.serving import app, run
+from foretell.serving.listener import bind
 from tests.fixtures import encode
 from tests.serving.live import ALPHABET, Live, live, scripted, slow_down
 
@@ -191,7 +192,7 @@ def test_a_signal_before_the_server_listens_stops_it(monkeypatch: pytest.MonkeyP
         real(server, sockets)
 
     monkeypatch.setattr(run._Server, "run", early)
-    listener = run.bind("127.0.0.1", 0)
+    listener = bind("127.0.0.1", 0)
     run.serve_app(app.make_app(scripted()), listener, 1, lambda: None)
     assert late.is_alive()
     late.cancel()

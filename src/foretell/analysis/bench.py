@@ -126,7 +126,7 @@ def make_report(
     ]
     other = [setting.system for setting, _ in unequal if setting.system != "foretell"]
     config = DrafterConfig.resolve(drafter, model)
-    dtype = str(model.trunk.dtype).removeprefix("torch.")
+    dtype = model.trunk.dtype_name
     return BenchReport(
         summarise(records, dtype, None if config is None else config.kind, batch),
         explained,

@@ -132,7 +132,7 @@ def run_comparison(
         records = {entry: of_turns([r for owner, r in taken if owner is entry], measured) for entry in every}
         plain = records[every[0]]
         reports = [(e, _report(e, prompts, [*plain, *records[e]], batch, groups)) for e in entries]
-        dtype = str(trunk.dtype).removeprefix("torch.")
+        dtype = trunk.dtype_name
         runs = [_compared(PLAIN, run, plain) for run in summarise(plain, dtype, None, batch)] if plain else []
         for entry, report in reports:
             runs += [_compared(entry.name, run, records[entry]) for run in report.runs if run.depth != 0]

@@ -133,7 +133,7 @@ def generate(
             "model": model,
             "heads": heads,
             "draft_model": draft_model,
-            "dtype": str(loaded.trunk.dtype).removeprefix("torch."),
+            "dtype": loaded.trunk.dtype_name,
             "prompt": text,
             "chat": chat,
             "sampling": settings(sampling),

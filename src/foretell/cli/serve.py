@@ -12,6 +12,7 @@ from foretell.cli.loading import check_model, load_drafter, load_model, naming_o
 from foretell.cli.options import DepthChoice, Drafter, DraftModel, Dtype, Heads, Model, integer, parse_depth
 from foretell.cli.output import counted, note
 from foretell.errors import ForetellError, UsageError
+from foretell.serving.listener import bind, listen
 
 if TYPE_CHECKING:
     from foretell.decoding.engine import Engine
@@ -67,21 +68,15 @@ def serve(
             raise UsageError(f"{option}: {value} is not allowed; give a number above 0")
     api_key = _api_key(api_key_file)
     check_model(model, heads, drafter, draft_model)
+    listener = bind(host, port)  # before what takes seconds, so that a port in use is told at once
     try:
-        import fastapi  # noqa: F401
-        import llguidance  # noqa: F401
-        import prometheus_client  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError as error:
-        raise UsageError(f"serve needs {error.name}; pip install 'foretell[serve]'") from error
-    from foretell.decoding.engine import Engine
-    from foretell.serving.app import make_app
-    from foretell.serving.run import bind, listen, serve_app
-    from foretell.serving.service import Service
-    from foretell.serving.settings import Settings
+        _check_installed()
+        from foretell.decoding.engine import Engine
+        from foretell.serving.app import make_app
+        from foretell.serving.run import serve_app
+        from foretell.serving.service import Service
+        from foretell.serving.settings import Settings
 
-    listener = bind(host, port)
-    try:
         loaded = load_model(model, heads, dtype)
         drafting = load_drafter(loaded, drafter, draft_model, dtype)
         budget = None if memory is None else int(memory * 2**30)
@@ -99,6 +94,16 @@ def serve(
         serve_app(app, listener, grace, service.close)
     finally:
         listener.close()
+
+
+def _check_installed() -> None:
+    try:
+        import fastapi  # noqa: F401
+        import llguidance  # noqa: F401
+        import prometheus_client  # noqa: F401
+        import uvicorn  # noqa: F401
+    except ImportError as error:
+        raise UsageError(f"serve needs {error.name}; pip install 'foretell[serve]'") from error
 
 
 def _depth(engine: Engine, asked: DepthChoice | None) -> DepthChoice:

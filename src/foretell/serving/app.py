@@ -40,6 +40,7 @@ def make_app(service: Service) -> FastAPI:
         description="Several tokens a step; the same text.",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a client that posts would follow with half a request
         responses=ANYWHERE,
     )
     tokenising = asyncio.Semaphore(2)  # long texts take seconds, and requests for answers need threads too

@@ -1,10 +1,15 @@
-"""Connection: uvicorn's, but one on which no request runs ends after a while, whatever bytes come."""
+"""Connection: uvicorn's, but one on which no request runs ends after a while, whatever bytes come, and what is no HTTP
+is answered as every other error is.
+"""
 
 from __future__ import annotations
 
 import asyncio
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+from foretell.serving.errors import APIError
 
 
 class Connection(H11Protocol):
@@ -31,6 +36,22 @@ class Connection(H11Protocol):
         """The client has gone."""
         self._rest()
         super().connection_lost(exc)
+
+    def send_400_response(self, msg: str) -> None:
+        """What came is no HTTP; the connection ends."""
+        if self.conn.our_state not in (h11.IDLE, h11.SEND_RESPONSE):  # an answer is under way
+            self.transport.close()
+            return
+        answer = APIError(400, "this is no HTTP/1.1 request that can be read", None, "invalid_http").response()
+        headers = [*answer.raw_headers, (b"connection", b"close")]
+        body = bytes(answer.body)
+        for event in (
+            h11.Response(status_code=400, headers=headers, reason=b"Bad Request"),
+            h11.Data(data=body),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     @property
     def _is_idle(self) -> bool:

@@ -10,10 +10,11 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from foretell.errors import ContextLengthError, ForetellError, SamplingError, UsageError
+from foretell.serving.complaints import complaint
 
 _TYPES = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
-_KINDS = ("str", "int", "float", "bool", "dict", "list", "tuple", "none", "body")
-"""Parts of pydantic's locations that name a type, not a field."""
+_CODES = {400: "invalid_value", 404: "unknown_url", 405: "method_not_supported"}
+"""For programs, where nothing closer is said."""
 
 
 class APIError(Exception):
@@ -31,7 +32,7 @@ class APIError(Exception):
         self.status = status
         self.message = message
         self.param = param
-        self.code = code
+        self.code = _CODES.get(status) if code is None else code
         self.headers = headers
 
     @property
@@ -55,6 +56,9 @@ def as_api_error(error: BaseException, schema_param: str = "response_format") ->
     if isinstance(error, ContextLengthError):
         return APIError(400, str(error), "messages", "context_length_exceeded")
     if isinstance(error, SamplingError):
+        if error.field == "json_schema" and _IS_EMPTY in error.message:
+            message = f"{schema_param}: no text fits this schema; does it refer to itself without an end? Correct it"
+            return APIError(400, message, schema_param, "invalid_value")
         field = schema_param if error.field == "json_schema" else _FIELDS.get(error.field, error.field)
         return APIError(400, f"{field}: {error.message}", field, "invalid_value")
     if isinstance(error, UsageError):
@@ -64,6 +68,8 @@ def as_api_error(error: BaseException, schema_param: str = "response_format") ->
 
 _FIELDS = {"json_object": "response_format", "prompt_logprobs": "logprobs"}
 """Sampling parameters that have another name in a request."""
+_IS_EMPTY = "left the grammar at token ids []"
+"""What is said of a grammar that allows no token at all."""
 
 
 def add_handlers(app: FastAPI) -> None:
@@ -79,55 +85,26 @@ def add_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(RequestValidationError)
     async def _invalid(_: Request, error: RequestValidationError) -> JSONResponse:
-        return invalid(error.errors()).response()
+        return APIError(400, *complaint(error.errors())).response()
 
     @app.exception_handler(HTTPException)
     async def _http(request: Request, error: HTTPException) -> JSONResponse:
-        messages = {
-            404: f"there is nothing at {request.url.path[:200]}; see /openapi.json for what there is",
-            405: f"{request.method[:20]} is not allowed here",
-            400: "the body is no JSON that can be read",
-        }
-        message = messages.get(error.status_code, str(error.detail))
-        headers = dict(error.headers) if error.headers else None
-        return APIError(error.status_code, message, None, None, headers).response()
+        headers = dict(error.headers) if error.headers else {}
+        return APIError(error.status_code, *_of_http(request, error, headers.get("Allow")), headers).response()
 
     @app.exception_handler(Exception)
     async def _fault(_: Request, error: Exception) -> JSONResponse:
         return as_api_error(error).response()
 
 
-def invalid(errors: Any) -> APIError:
-    """The first of pydantic's complaints."""
-    field = _path(errors[0])
-    # Of a value that fits none of several types, what is wrong with it where its type is right, and goes deepest.
-    about = [error for error in errors if _path(error)[: len(field)] == field]
-    first = max(about, key=lambda error: (not error["type"].endswith("_type"), len(error["loc"])))
-    location = _path(first)
-    if first["type"] == "refused":
-        location.append(first["ctx"]["field"])
-    if first["type"] == "extra_forbidden" and first["loc"][-1] not in location[-1:]:
-        location.append(str(first["loc"][-1])[:80])
-    param = ".".join(map(str, location)) or None
-    if first["type"] == "json_invalid":
-        return APIError(400, f"the body is no JSON: {first.get('ctx', {}).get('error', first['msg'])}")
-    if first["type"] == "extra_forbidden":
-        return APIError(400, f"{param}: unknown field; leave it out", param, "unknown_parameter")
-    if first["type"] == "missing":
-        what = f"{param} is missing" if param else "the body is missing; send JSON"
-        return APIError(400, what, param, "missing_required_parameter")
-    if isinstance(first.get("input"), bytes):
-        return APIError(400, "the body is not marked as JSON; send Content-Type: application/json")
-    if first["type"] == "refused":
-        return APIError(400, f"{param}: {first['msg']}", param, "invalid_value")
-    given = repr(first.get("input"))
-    shown = given if len(given) <= 60 else given[:57] + "..."
-    return APIError(400, f"{param or 'body'}: {shown} is not allowed: {first['msg']}", param, "invalid_value")
-
-
-def _path(error: Any) -> list[Any]:
-    return [part for part in error["loc"] if isinstance(part, int) or _is_field(part)]
-
-
-def _is_field(part: str) -> bool:
-    return part.isidentifier() and part not in _KINDS and part[:1].islower()
+def _of_http(request: Request, error: HTTPException, allowed: str | None) -> tuple[str, None, str | None]:
+    """Message, field and code of an error of the framework."""
+    path = request.url.path[:200]
+    if error.status_code == 404:
+        slash = "addresses have no slash at their end; " if path.endswith("/") else ""
+        return f"there is nothing at {path}; {slash}see /openapi.json for what there is", None, None
+    if error.status_code == 405:
+        return f"{request.method[:20]} is not allowed at {path}; send {allowed or 'another method'}", None, None
+    if error.status_code == 400:
+        return "the body is no JSON that can be read; send JSON in UTF-8", None, "invalid_json"
+    return str(error.detail), None, None

@@ -68,8 +68,10 @@ class ResponseFormat(Fields):
 
     @model_validator(mode="after")
     def _has_schema(self) -> ResponseFormat:
-        if (self.type == "json_schema") != (self.json_schema is not None):
-            raise refusal("json_schema", 'json_schema goes with type "json_schema", and with no other')
+        if self.type == "json_schema" and self.json_schema is None:
+            raise refusal("json_schema", 'is missing; type "json_schema" needs it: {"name": ..., "schema": {...}}')
+        if self.type != "json_schema" and self.json_schema is not None:
+            raise refusal("json_schema", f'type is "{self.type}"; give type "json_schema", or leave the schema out')
         return self
 
 

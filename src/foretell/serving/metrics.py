@@ -28,7 +28,7 @@ class Metrics:
     As everywhere here, a draft is a pass that judged drafted tokens, and positions are unconditional (C42).
     """
 
-    def __init__(self, engine: Engine, model_name: str) -> None:
+    def __init__(self, engine: Engine, model_name: str, num_waiting: Callable[[], int]) -> None:
         disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = CollectorRegistry()
         self.mean_seconds = 5.0  # of a completion, as long as none has ended
@@ -62,7 +62,7 @@ class Metrics:
         )
         self._whole = self._histogram("foretell:e2e_request_latency_seconds", "From request to last token.", _SECONDS)
         self._gauge("foretell:num_requests_running", "Completions in the batch.", lambda: engine.num_running)
-        self._gauge("foretell:num_requests_waiting", "Completions that wait.", lambda: engine.num_waiting)
+        self._gauge("foretell:num_requests_waiting", "Completions that wait.", num_waiting)
         self._gauge(
             "foretell:kv_cache_usage_perc",
             "Share of the blocks of keys and values that rows hold (1 = all).",

@@ -56,7 +56,7 @@ class Service:
         self.created = int(time.time())
         self.failure: BaseException | None = None
         self.num_rows = 0
-        self.metrics = Metrics(engine, settings.name)
+        self.metrics = Metrics(engine, settings.name, lambda: self.num_waiting)
         self.classes = ClassCounts(engine, settings.name, self.metrics.label)
         self.metrics.registry.register(self.classes)
         self._queues: set[Queue] = set()
@@ -74,6 +74,13 @@ class Service:
     def capacity(self) -> int:
         """Completions that may run and wait."""
         return self.engine.max_batch + self.settings.max_waiting
+
+    @property
+    def num_waiting(self) -> int:
+        """Completions that were admitted and have no place in the batch, those too that the engine has not seen yet: it
+        looks for new ones between its steps.
+        """
+        return max(0, self.num_rows - self.engine.num_running)
 
     @property
     def trouble(self) -> str | None:

@@ -34,10 +34,10 @@ def status_of(service: Service) -> dict[str, Any]:
         "why_plain": why_plain(service),
         "max_batch": engine.max_batch,
         "max_waiting": settings.max_waiting,
-        "dtype": str(model.trunk.dtype).removeprefix("torch."),
+        "dtype": model.trunk.dtype_name,
         "window": engine.max_length,
         "num_running": engine.num_running,
-        "num_waiting": engine.num_waiting,
+        "num_waiting": service.num_waiting,
         "kv_cache_usage": engine.cache_use,
         "classes": {label: service.classes.as_dict(label) for label in sorted(service.classes.passes)},
     }

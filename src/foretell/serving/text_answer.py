@@ -21,7 +21,9 @@ def text_answer(service: Service, request: TextRequest, label: str) -> TextAnswe
     """Raises APIError. Encodes text: call it in a thread."""
     trunk = service.engine.model.trunk
     service.admit(len(request.prompts) * request.n)  # before anything is made for each of them
-    prompts = [checked_prompt(trunk, prompt, f"prompt {i}") for i, prompt in enumerate(request.prompts)]
+    given = request.prompts
+    names = ["the prompt"] if len(given) == 1 else [f"prompt {i}" for i in range(len(given))]
+    prompts = [checked_prompt(trunk, prompt, name) for prompt, name in zip(given, names, strict=True)]
     num_asked = 16 if request.max_tokens is None else request.max_tokens
     for prompt in prompts:
         room(service.engine.max_length, len(prompt), max(1, num_asked))
