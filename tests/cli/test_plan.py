@@ -206,8 +206,8 @@ def table_of_comparison(out: str) -> list[str]:
         ([], "MODEL is missing.*--against alone"),
         (["--hardware", "h100", "--against", "b.json"], "--hardware needs a model"),
         (["{m}", "--hardware", "h900"], "--hardware.*is not known; give h100"),
-        (["{m}", "--hardware", "no/such.json"], "cannot be read"),
-        (["{m}", "--acceptance", "no/such.json"], "cannot be read"),
+        (["{m}", "--hardware", "no/such.json"], "is no file; give one that foretell"),
+        (["{m}", "--acceptance", "no/such.json"], "is no file; give one that foretell"),
         (["{m}", "--acceptance", "1.2"], "--acceptance"),
         (
             ["{m}", "--acceptance", "0.8,0.7", "--depth", "3"],
@@ -233,7 +233,7 @@ def table_of_comparison(out: str) -> list[str]:
         (["{m}", "--heads", "no/such"], "no such folder"),
         (["{m}", "--heads", "adapters/smollm2-135m-instruct"], "was made for"),
         (["no-such-model"], "presets"),
-        (["{m}", "--against", "no/such.json"], "cannot be read"),
+        (["{m}", "--against", "no/such.json"], "is no file; give one that foretell"),
     ],
 )
 def test_what_cannot_be_is_one_line(run: Any, tiny: Path, options: list[str], problem: str) -> None:

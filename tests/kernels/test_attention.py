@@ -62,8 +62,17 @@ def test_extreme_scores_and_faults() -> None:
 
 def test_what_it_takes() -> None:
     query, mask = torch.randn(1, 2, 4, 8), torch.ones(1, 1, 4, 4, dtype=torch.bool)
-    assert attends(query, mask) and not attends(query, None) and not attends(query, mask.float())
-    assert not attends(query.double(), mask) and not attends(query.expand(1, 2, 4, 8).repeat(1, 1, 9, 1), mask)
-    assert not attends(query.requires_grad_(), mask)
-    with torch.no_grad():
-        assert attends(query, mask)
+    key = value = torch.randn(1, 2, 4, 8)
+    assert attends(query, key, value, mask)
+    assert not attends(query, key, value, None) and not attends(query, key, value, mask.float())
+    assert not attends(query.double(), key.double(), value.double(), mask)
+    assert not attends(query.repeat(1, 1, 9, 1), key, value, mask)
+    for types in ((0, 1, 1), (1, 0, 1), (1, 1, 0)):  # autocast
+        three = [each.bfloat16() if half else each for each, half in zip((query, key, value), types, strict=True)]
+        assert not attends(*three, mask)
+    for index in range(3):
+        three = [query, key, value]
+        three[index] = three[index].clone().requires_grad_()
+        assert not attends(*three, mask)
+        with torch.no_grad():
+            assert attends(*three, mask)

@@ -13,15 +13,20 @@ MAX_QUERIES = 32
 _KERNELS = {torch.float32: "attention_float32", torch.bfloat16: "attention_bfloat16"}
 
 
-def attends(query: torch.Tensor, mask: torch.Tensor | None) -> bool:
-    """True where the kernel takes (B, heads, N, d) queries with this mask; it knows no gradients."""
+def attends(query: torch.Tensor, key: torch.Tensor, value: torch.Tensor, mask: torch.Tensor | None) -> bool:
+    """True where the kernel takes (B, heads, N, d) queries with this mask; it knows no gradients.
+
+    Under autocast the three may be of different types: those are torch's.
+    """
+    given = (query, key, value)
     return (
         query.device.type == "cpu"
         and query.shape[2] <= MAX_QUERIES
         and query.dtype in _KERNELS
+        and query.dtype == key.dtype == value.dtype
         and mask is not None
         and mask.dtype == torch.bool
-        and not (torch.is_grad_enabled() and query.requires_grad)
+        and not (torch.is_grad_enabled() and any(each.requires_grad for each in given))
         and library() is not None
     )
 

@@ -91,7 +91,7 @@ def grouped_attention(
         attention_mask = torch.ones(num_queries, num_keys, dtype=torch.bool, device=query.device).tril(
             num_keys - num_queries
         )[None, None]
-    if softcap is None and s_aux is None and not dropout and attends(query, attention_mask):
+    if softcap is None and s_aux is None and not dropout and attends(query, key, value, attention_mask):
         out = attention(query, key, value, attention_mask, scaling if scaling is not None else head_dim**-0.5)
         return out if layout is None else layout.pack(out), None
     query = query.reshape(num_rows, num_kv_heads, groups * num_queries, head_dim)
