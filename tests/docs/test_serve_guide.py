@@ -11,7 +11,7 @@ from openai.types.chat import completion_create_params as chat_params
 from pydantic import ValidationError
 
 from foretell.serving.chat_request import ChatRequest
-from foretell.serving.errors import invalid
+from foretell.serving.complaints import complaint
 from foretell.serving.text_request import TextRequest
 from tests.docs.conftest import ROOT
 
@@ -46,7 +46,7 @@ def test_what_the_table_says_is_so(kind: str, place: int) -> None:
         if said[place] == "refused":
             with pytest.raises(ValidationError) as caught:
                 request.model_validate({**least, field: {"any": "value"}})
-            assert invalid(caught.value.errors()).param == field
+            assert complaint(caught.value.errors()).param == field
         elif taken and field not in least:
             request.model_validate({**least, field: None})
 
