@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import os
 from collections.abc import Callable
 from os import PathLike
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from foretell.cache_folder import cache_folder
 from foretell.checkpoints.files import one_line, written_whole
 from foretell.checkpoints.quiet import quiet_transformers
 from foretell.errors import CheckpointError
@@ -33,8 +33,7 @@ def gguf_to_folder(
     file = Path(path).expanduser()
     if not file.is_file():
         raise CheckpointError(f"{file}: no such file")
-    root = Path(os.environ.get("FORETELL_CACHE") or "~/.cache/foretell").expanduser()
-    folder = (root / "gguf" if cache_dir is None else Path(cache_dir)) / f"{file.stem}-{_file_hash(file)}"
+    folder = (cache_folder("gguf") if cache_dir is None else Path(cache_dir)) / f"{file.stem}-{_file_hash(file)}"
     if (folder / "config.json").is_file():
         return folder
     if absent := [name for name in ("gguf", "accelerate") if importlib.util.find_spec(name) is None]:

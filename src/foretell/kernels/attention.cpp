@@ -18,10 +18,7 @@ struct Strides {  // in numbers; the last dimension of queries, keys and values 
 Floats widen(const float* from) { return load<Floats>(from); }
 Floats widen(const uint16_t* from) { return from_bfloats(from); }
 float widen_one(const float* from) { return *from; }
-float widen_one(const uint16_t* from) {
-    uint32_t bits = uint32_t(*from) << 16;
-    return load<float>(&bits);
-}
+float widen_one(const uint16_t* from) { return from_bfloat(*from); }
 
 template <class Number>
 float dot(const float* q, const Number* k, int64_t size) {

@@ -12,6 +12,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
+from foretell.cache_folder import cache_folder
+
 SOURCES = sorted(Path(__file__).parent.glob("*.cpp"))
 _HEADERS = sorted(Path(__file__).parent.glob("*.h"))
 _FLAGS = ("-std=c++17", "-O3", "-march=native", "-ffp-contract=fast", "-fopenmp", "-shared", "-fPIC")
@@ -52,7 +54,7 @@ def kernels() -> ctypes.CDLL:
 
 
 def _built(compiler: str) -> Path:
-    root = Path(os.environ.get("FORETELL_CACHE") or "~/.cache/foretell").expanduser() / "kernels"
+    root = cache_folder("kernels")
     version = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=True).stdout
     parts = [*[file.read_text() for file in (*SOURCES, *_HEADERS)], *_FLAGS, compiler, version, _cpu()]
     key = hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]

@@ -25,10 +25,7 @@ struct Float32 {
 struct Bfloat16 {
     const uint16_t* weight;
     Floats at(int64_t place) const { return from_bfloats(weight + place); }
-    float one(int64_t place) const {
-        uint32_t bits = uint32_t(weight[place]) << 16;
-        return load<float>(&bits);
-    }
+    float one(int64_t place) const { return from_bfloat(weight[place]); }
     float scale(int64_t) const { return 1; }
 };
 

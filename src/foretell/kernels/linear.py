@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 import torch
@@ -70,7 +71,7 @@ class Matrix:
         """Memory of the stored numbers."""
         return sum(t.numel() * t.element_size() for t in (self.values, self.scales) if t is not None)
 
-    @property
+    @cached_property
     def described(self) -> CMatrix:
         """For the kernels, as long as this lives and its tensors stay where they are."""
         return CMatrix(

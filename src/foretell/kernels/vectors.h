@@ -106,6 +106,11 @@ void from_nibbles(const uint8_t* from, Floats& low, Floats& high) {
 #endif
 }
 
+float from_bfloat(uint16_t stored) {
+    uint32_t bits = uint32_t(stored) << 16;
+    return load<float>(&bits);
+}
+
 Floats from_bfloats(const uint16_t* from) {
     typedef uint16_t Halves __attribute__((vector_size(kLanes * 2)));
     typedef uint32_t Words __attribute__((vector_size(kLanes * 4)));
