@@ -34,6 +34,16 @@ def user(content: Any) -> dict[str, Any]:
     return {"messages": [{"role": "user", "content": content}]}
 
 
+def promptly(server: Live, path: str, body: Any) -> tuple[int, Any]:
+    """The answer, which one of three tries got within a second (a busy machine may hold up one)."""
+    for _ in range(3):
+        start = time.monotonic()
+        answer = server.post(path, body)
+        if time.monotonic() - start < 1:
+            return answer
+    raise AssertionError(f"{path} took over a second three times: {str(body)[:40]}")
+
+
 BODIES = [
     (400, user("x" * 64), "context_length_exceeded", "messages"),
     (400, user("x" * 60) | {"max_tokens": 30}, "context_length_exceeded", "max_tokens"),
@@ -66,9 +76,7 @@ BODIES = [
 
 @pytest.mark.parametrize(("status", "body", "code", "param"), BODIES, ids=[str(n) for n in range(len(BODIES))])
 def test_one_clear_error(server: Live, status: int, body: Any, code: str | None, param: str | None) -> None:
-    start = time.monotonic()
-    found, answer = server.post(CHAT, body)
-    assert time.monotonic() - start < 1
+    found, answer = promptly(server, CHAT, body)
     assert found == status, answer
     assert set(answer["error"]) == {"message", "type", "param", "code"}
     assert answer["error"]["message"] and len(answer["error"]["message"]) < 500
@@ -89,9 +97,7 @@ def test_bodies_that_would_cost_much_cost_little(server: Live) -> None:
         (CHAT, user("x") | {"logit_bias": {str(n): 0 for n in range(50_000)}}),
         ("/v1/detokenize", {"tokens": [-1] * 60_000}),
     ):
-        start = time.monotonic()
-        status, _ = server.post(path, body)
-        assert status == 400 and time.monotonic() - start < 1, (path, str(body)[:40])
+        assert promptly(server, path, body)[0] == 400
 
 
 def test_a_model_that_computes_no_numbers_turns_red() -> None:
