@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 
 from foretell.kernels.build import library
-from foretell.kernels.linear import MAX_ROWS, Matrix
+from foretell.kernels.linear import GROUP, MAX_ROWS, Matrix
 
 pytestmark = pytest.mark.skipif(library() is None, reason="no C++ compiler")
 SIZES = [(1, 8), (7, 30), (49, 577), (64, 64), (130, 96), (576, 1536)]
@@ -22,12 +22,19 @@ def matrix(kind: str, num_out: int, num_in: int, bias: torch.Tensor | None = Non
     return Matrix.dense(weight.to(getattr(torch, kind)), bias)
 
 
+def exact_in_bytes(num_rows: int, num_in: int) -> torch.Tensor:
+    """Rows that rounding to 8 bits leaves as they are: whole numbers to 127, which each group has, times a power of two."""
+    whole = torch.randint(-127, 128, (num_rows, -(-num_in // GROUP), GROUP)).float()
+    whole[..., 0] = 127
+    return (whole * 2.0 ** torch.randint(-9, -5, (*whole.shape[:2], 1))).flatten(1)[:, :num_in]
+
+
 @pytest.mark.parametrize("with_bias", [True, False])
 @pytest.mark.parametrize("size", SIZES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_product(kind: str, size: tuple[int, int], with_bias: bool) -> None:
     """Of the values that the matrix says it stands for; and each row has the same bits beside any number of others."""
-    x, bias = torch.randn(MAX_ROWS, size[1]), torch.randn(size[0]) if with_bias else None
+    x, bias = exact_in_bytes(MAX_ROWS, size[1]), torch.randn(size[0]) if with_bias else None
     weight = matrix(kind, *size, bias)
     y = weight.multiply(x)
     right = F.linear(x.double(), weight.to_dense(torch.float64), None if bias is None else bias.double())
@@ -35,6 +42,17 @@ def test_the_product(kind: str, size: tuple[int, int], with_bias: bool) -> None:
     for num_rows in range(1, MAX_ROWS):
         assert torch.equal(weight.multiply(x[:num_rows]), y[:num_rows])
         assert torch.equal(weight.multiply(x[num_rows:]), y[num_rows:])
+
+
+@pytest.mark.parametrize("kind", ["int8", "int4"])
+def test_rows_are_rounded_too(kind: str) -> None:
+    """To a 127th of the largest number in their group, and no further; many rows as few."""
+    weight, x = matrix(kind, 40, 96), torch.randn(200, 96) * torch.logspace(-3, 3, 96)
+    step = x.view(200, -1, GROUP).abs().amax(-1, keepdim=True) / 127
+    most = (step.expand(-1, -1, GROUP).flatten(1) / 2) @ weight.to_dense(torch.float32).abs().t()
+    y, right = weight.multiply(x), F.linear(x, weight.to_dense(torch.float32))
+    assert ((y - right).abs() <= most * 1.01).all() and (y - right).abs().max() > 0
+    assert torch.equal(y[50:51], weight.multiply(x[50:51]))
 
 
 def test_the_type_of_the_input_is_kept() -> None:

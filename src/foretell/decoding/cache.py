@@ -105,7 +105,7 @@ class KVCache:
         self.layout: RowLayout | None = None
         self._keys: list[torch.Tensor | None] = [None] * len(kinds)
         self._values: list[torch.Tensor | None] = [None] * len(kinds)
-        self._spans: dict[str, KeySpan] = {}
+        self.spans: dict[str, KeySpan] = {}
 
     def scratch(self, kind: str) -> int:
         """The pool entry that padding is written to."""
@@ -113,18 +113,26 @@ class KVCache:
 
     def begin(self, spans: dict[str, KeySpan], layout: RowLayout | None) -> None:
         """Announce a pass: what it writes and reads in the layers of each kind."""
-        self._spans = spans
+        self.spans = spans
         self.layout = layout
 
     def update(
         self, keys: torch.Tensor, values: torch.Tensor, layer_idx: int, *_: Any, **__: Any
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Called by each layer with (1, heads, P, d) or (B, heads, N, d); returns what rows see, (B, heads, S, d)."""
-        span = self._spans[self.kinds[layer_idx]].on(keys.device)
+        span = self.spans[self.kinds[layer_idx]].on(keys.device)
         return (
-            _write_and_read(self._buffer(self._keys, layer_idx, keys), keys, span),
-            _write_and_read(self._buffer(self._values, layer_idx, values), values, span),
+            _write_and_read(self._buffer(self._keys, layer_idx, *keys.shape[1::2], keys), keys, span),
+            _write_and_read(self._buffer(self._values, layer_idx, *values.shape[1::2], values), values, span),
         )
+
+    def buffers(self, num_heads: int, size: int, like: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:
+        """Keys and values of every layer, (num_heads, blocks, BLOCK_SIZE, size), for kernels that find their way."""
+        keys, values = (
+            [self._buffer(buffers, layer_idx, num_heads, size, like) for layer_idx in range(len(self.kinds))]
+            for buffers in (self._keys, self._values)
+        )
+        return keys, values
 
     def compact(self, table_of: dict[str, BlockTable], sources: Sequence[int], target: int) -> None:
         """Copy a row's entries ``sources`` to ``target``, ``target + 1`` and so on: the accepted path of a tree."""
@@ -147,7 +155,7 @@ class KVCache:
 
     def get_seq_length(self, layer_idx: int = 0) -> int:
         """What transformers asks of a cache; positions are always given explicitly, so the answer is not used."""
-        return next(iter(self._spans.values())).num_keys
+        return next(iter(self.spans.values())).num_keys
 
     def __getattr__(self, name: str) -> Any:
         """Recurrent layers ask for their states by name; see RecurrentStates."""
@@ -167,11 +175,13 @@ class KVCache:
                 if buffer is not None:
                     yield kind, buffer.shape[0] * BLOCK_SIZE * buffer.shape[3] * buffer.element_size()
 
-    def _buffer(self, buffers: list[torch.Tensor | None], layer_idx: int, new: torch.Tensor) -> torch.Tensor:
+    def _buffer(
+        self, buffers: list[torch.Tensor | None], layer_idx: int, num_heads: int, size: int, like: torch.Tensor
+    ) -> torch.Tensor:
         buffer = buffers[layer_idx]
         if buffer is None:
             num_blocks = self.pools[self.kinds[layer_idx]].num_blocks + _SLACK
-            buffer = _zeros((new.shape[1], num_blocks, BLOCK_SIZE, new.shape[3]), new)
+            buffer = _zeros((num_heads, num_blocks, BLOCK_SIZE, size), like)
             buffers[layer_idx] = buffer
         return buffer
 

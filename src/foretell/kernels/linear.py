@@ -12,13 +12,14 @@ from functools import cached_property
 from typing import Literal
 
 import torch
+import torch.nn.functional as F
 
 from foretell.kernels.build import kernels, library
 
 Precision = Literal["int8", "int4"]
 Kind = Literal["float32", "bfloat16", "int8", "int4"]
 MAX_ROWS = 32
-"""Most rows of x that the kernels take; more are arithmetic, which libraries do faster."""
+"""Most rows of x for dense weights; more are arithmetic, which libraries do faster."""
 GROUP = 32
 _DENSE: dict[torch.dtype, Kind] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}
 _KINDS = ("float32", "bfloat16", "int8", "int4")
@@ -34,26 +35,27 @@ class CMatrix(ctypes.Structure):
 
     _fields_ = [
         *[(name, ctypes.c_int64) for name in ("kind", "outs", "cols")],
-        *[(name, ctypes.c_void_p) for name in ("values", "scales", "bias")],
+        *[(name, ctypes.c_void_p) for name in ("values", "scales", "leasts", "bias")],
     ]
 
 
 @dataclass
 class Matrix:
-    """(O, I) values for ``multiply``. ``values``: as stored; ``scales``: what they are multiplied by, or None."""
+    """(O, I) values for ``multiply``. ``values``: as stored; int8: times ``scales``; int4: and plus ``leasts``."""
 
     kind: Kind
     num_out: int
     num_in: int
     values: torch.Tensor
     scales: torch.Tensor | None = None
+    leasts: torch.Tensor | None = None
     bias: torch.Tensor | None = None
 
     @classmethod
     def dense(cls, weight: torch.Tensor, bias: torch.Tensor | None = None) -> Matrix:
         """The numbers of ``weight`` themselves; no copy where they lie row by row."""
         num_out, num_in = weight.shape
-        return cls(_DENSE[weight.dtype], num_out, num_in, weight.detach().contiguous(), None, _float(bias))
+        return cls(_DENSE[weight.dtype], num_out, num_in, weight.detach().contiguous(), bias=_float(bias))
 
     @classmethod
     def quantised(cls, weight: torch.Tensor, precision: Precision, bias: torch.Tensor | None = None) -> Matrix:
@@ -64,22 +66,28 @@ class Matrix:
             return cls("int4", num_out, num_in, *_int4(values.view(num_out, -1, GROUP)), _float(bias))
         scales = values.abs().amax(1) / 127
         rounded = (values / scales.clamp(min=1e-30).unsqueeze(1)).round().to(torch.int8)
-        return cls("int8", num_out, num_in, rounded, scales, _float(bias))
+        return cls("int8", num_out, num_in, F.pad(rounded, (0, -num_in % GROUP)), scales, bias=_float(bias))
 
     @property
     def num_bytes(self) -> int:
         """Memory of the stored numbers."""
-        return sum(t.numel() * t.element_size() for t in (self.values, self.scales) if t is not None)
+        return sum(t.numel() * t.element_size() for t in (self.values, self.scales, self.leasts) if t is not None)
 
     @cached_property
     def described(self) -> CMatrix:
         """For the kernels, as long as this lives and its tensors stay where they are."""
-        return CMatrix(
-            _KINDS.index(self.kind), self.num_out, self.num_in, *map(_pointer, (self.values, self.scales, self.bias))
-        )
+        tensors = (self.values, self.scales, self.leasts, self.bias)
+        return CMatrix(_KINDS.index(self.kind), self.num_out, self.num_in, *map(_pointer, tensors))
+
+    def takes(self, num_rows: int) -> bool:
+        """True where ``multiply`` is the way for so many rows; many times dense weights are libraries' work."""
+        return self.scales is not None or num_rows <= MAX_ROWS
 
     def multiply(self, x_MI: torch.Tensor) -> torch.Tensor:
-        """(M, I) -> (M, O) in the type of ``x_MI``, the bias added, for up to MAX_ROWS rows; sums are in float32."""
+        """(M, I) -> (M, O) in the type of ``x_MI``, the bias added; each row has the same bits in every M.
+
+        Sums are in float32. For int8 and int4 the rows of ``x_MI`` are rounded to 8 bits, a scale for every GROUP numbers.
+        """
         x = x_MI.float().contiguous()
         y = torch.empty(len(x), self.num_out, device=x.device)
         kernels().linear(
@@ -96,20 +104,21 @@ class Matrix:
         if self.scales is None:
             return self.values.to(dtype)
         if self.kind == "int8":
-            return (self.values * self.scales.unsqueeze(1)).to(dtype)
-        q = torch.cat([self.values & 15, self.values >> 4], dim=-1)
-        return torch.addcmul(self.scales[..., 1:], q.float(), self.scales[..., :1]).view(self.num_out, -1).to(dtype)
+            return (self.values[:, : self.num_in] * self.scales.unsqueeze(1)).to(dtype)
+        assert self.leasts is not None
+        q = torch.cat([self.values & 15, self.values >> 4], dim=-1).float()
+        return torch.addcmul(self.leasts.unsqueeze(-1), q, self.scales.unsqueeze(-1)).flatten(1).to(dtype)
 
 
-def _int4(groups_OGK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Bytes (O, groups, 16) and scales (O, groups, 2)."""
+def _int4(groups_OGK: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Bytes (O, groups, 16), scales and least values (O, groups)."""
     least, most = groups_OGK.aminmax(dim=-1)
     scale = ((most - least) / 15).half().float()
     least = least.half().float()
     q = ((groups_OGK - least.unsqueeze(-1)) / scale.clamp(min=1e-8).unsqueeze(-1)).round().clamp(0, 15)
     q = q.to(torch.uint8)
     half = GROUP // 2
-    return (q[..., :half] | (q[..., half:] << 4)).contiguous(), torch.stack([scale, least], dim=-1)
+    return (q[..., :half] | (q[..., half:] << 4)).contiguous(), scale, least
 
 
 def _float(bias: torch.Tensor | None) -> torch.Tensor | None:

@@ -1,6 +1,7 @@
 // Vectors of as many floats as a register of this CPU holds, and how stored numbers become them.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <cstring>
 
@@ -77,38 +78,14 @@ Floats exp_negative(Floats x) {
     return is_nan ? x : is_low ? Floats{} : value * scale;
 }
 
-// Compilers turn a conversion of byte vectors into one of single bytes, so on x86 it is spelt out.
-Floats from_bytes(const int8_t* from) {
-#if defined(__AVX512F__)
-    return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i*)from)));
-#elif defined(__AVX2__)
-    return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i*)from)));
-#else
-    typedef int8_t Bytes __attribute__((vector_size(kLanes)));
-    return __builtin_convertvector(load<Bytes>(from), Floats);
-#endif
-}
-
-void from_nibbles(const uint8_t* from, Floats& low, Floats& high) {
-#if defined(__AVX512F__)
-    __m512i both = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i*)from));
-    low = (Floats)_mm512_cvtepi32_ps(_mm512_and_si512(both, _mm512_set1_epi32(15)));
-    high = (Floats)_mm512_cvtepi32_ps(_mm512_srli_epi32(both, 4));
-#elif defined(__AVX2__)
-    __m256i both = _mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i*)from));
-    low = (Floats)_mm256_cvtepi32_ps(_mm256_and_si256(both, _mm256_set1_epi32(15)));
-    high = (Floats)_mm256_cvtepi32_ps(_mm256_srli_epi32(both, 4));
-#else
-    typedef uint8_t Bytes __attribute__((vector_size(kLanes)));
-    Bytes both = load<Bytes>(from);
-    low = __builtin_convertvector(both & 15, Floats);
-    high = __builtin_convertvector(both >> 4, Floats);
-#endif
-}
-
 float from_bfloat(uint16_t stored) {
     uint32_t bits = uint32_t(stored) << 16;
     return load<float>(&bits);
+}
+
+uint16_t to_bfloat(float value) {  // to the nearest, ties to even
+    uint32_t bits = load<uint32_t>(&value);
+    return value != value ? 0x7fc0 : (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
 }
 
 Floats from_bfloats(const uint16_t* from) {
@@ -116,6 +93,21 @@ Floats from_bfloats(const uint16_t* from) {
     typedef uint32_t Words __attribute__((vector_size(kLanes * 4)));
     Words bits = __builtin_convertvector(load<Halves>(from), Words) << 16;
     return load<Floats>(&bits);
+}
+
+Floats widen(const float* from) { return load<Floats>(from); }
+Floats widen(const uint16_t* from) { return from_bfloats(from); }
+float widen_one(const float* from) { return *from; }
+float widen_one(const uint16_t* from) { return from_bfloat(*from); }
+
+template <class Number>
+float dot(const float* q, const Number* k, int64_t size) {
+    Floats sums = {};
+    int64_t i = 0;
+    for (; i + kLanes <= size; i += kLanes) sums = multiply_add(load<Floats>(q + i), widen(k + i), sums);
+    float total = sum(sums);
+    for (; i < size; i++) total = std::fma(q[i], widen_one(k + i), total);
+    return total;
 }
 
 }  // namespace

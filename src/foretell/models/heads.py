@@ -13,8 +13,7 @@ from torch.utils.checkpoint import checkpoint
 
 from foretell.config import HeadsConfig
 from foretell.errors import UsageError
-from foretell.models.decoder import Masks, States
-from foretell.models.fused_layer import fuse_layers
+from foretell.models.decoder import DecoderRunner, Masks, States
 from foretell.models.packed import pack_linears
 from foretell.models.quantised import dense_weight
 from foretell.models.shards import whole
@@ -144,7 +143,9 @@ class Heads(nn.Module, ABC):
     def pack(self) -> None:
         """Pack every linear layer for inference, the trunk's rows of the draft vocabulary included."""
         pack_linears(self, self.trunk.precision)
-        fuse_layers(self)
+        for module in self.modules_by_depth:
+            if isinstance(runner := getattr(module, "runner", None), DecoderRunner):
+                runner.fuse()
         if self.output_at(1) is None and self.draft_ids_V is not None:
             holder = nn.Sequential(self.draft_rows())
             pack_linears(holder, self.trunk.precision)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import nn
 
-from foretell.models.fused_layer import fuse_layers
 from foretell.models.heads import Heads
 from foretell.models.packed import pack_linears, packed
 from foretell.models.trunk import Trunk
@@ -31,6 +30,6 @@ class MTPModel(nn.Module):
         if self.trunk.precision == "int4" and (head := packed(self.trunk.output_head, "int8")) is not None:
             self.trunk.model.set_output_embeddings(head)
         pack_linears(self.trunk, self.trunk.precision)
-        fuse_layers(self.trunk)
+        self.trunk.fuse()
         if self.heads is not None:
             self.heads.pack()

@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from foretell.kernels.linear import MAX_ROWS, Matrix, Precision, runs
+from foretell.kernels.linear import Matrix, Precision, runs
 from foretell.models.quantised import is_quantised
 
 _TYPICAL_ROWS = 4
@@ -47,7 +47,7 @@ class PackedLinear(nn.Module):
 
 
 class KernelLinear(PackedLinear):
-    """By kernels/linear, up to its number of rows; each row has the same bits however many there are.
+    """By kernels/linear, where it takes so many rows; each row has the same bits however many there are.
 
     ``precision``: multiply by the weights rounded so, None for the weights as they are, which takes no more memory.
     """
@@ -61,7 +61,7 @@ class KernelLinear(PackedLinear):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         """Same product as the linear layer it stands for, up to rounding."""
         x_MI = x.reshape(math.prod(x.shape[:-1]), x.shape[-1])
-        if len(x_MI) <= MAX_ROWS:
+        if self.matrix.takes(len(x_MI)):
             return self.matrix.multiply(x_MI).view(*x.shape[:-1], self.matrix.num_out)
         return F.linear(x, self.matrix.to_dense(x.dtype), self.bias)
 

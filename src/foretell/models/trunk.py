@@ -136,6 +136,10 @@ class Trunk(nn.Module):
         """Tokens that sliding layers look back; see DecoderRunner."""
         return self._run.window
 
+    def fuse(self) -> bool:
+        """Let passes of decoding run through the kernels; see DecoderRunner. False where they do not fit."""
+        return self._run.fuse()
+
     def keep_below(self) -> None:
         """Let ``states`` give what enters the last layer too; heads that read it ask for it."""
         self._run.keep_below()
