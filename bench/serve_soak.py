@@ -206,7 +206,7 @@ async def main() -> int:
     half = [sample["rss_mib"] for sample in memory[len(memory) // 2 :]]
     growth = half[-1] - half[0] if half else 0.0
     report = {
-        "environment": environment(torch.float32, " ".join(sys.argv)),
+        "environment": environment("float32", " ".join(sys.argv)),
         "minutes": args.minutes,
         "counts": soak.counts,
         "texts": texts,

@@ -41,6 +41,11 @@ class TreeGrower:
         """One branch: every level is one token."""
         return self.shape.is_chain
 
+    @property
+    def is_plain(self) -> bool:
+        """A chain of likeliest tokens."""
+        return self.is_chain and self.row.params.greedy and not self.row.rules.active
+
     def prefixes(self) -> list[list[int]]:
         """Drafted tokens down to each node of the frontier."""
         return [self.draft.prefix(node) for node in self.frontier]
@@ -147,20 +152,16 @@ class Branches(TreeGrower):
 def grow_all(growers: Items[TreeGrower], logits_FV: torch.Tensor, heads: Heads | None = None) -> None:
     """One more level for every row; ``logits_FV``: the nodes of all frontiers, row after row."""
     sizes = [len(grower.frontier) for grower in growers]
-    if any(_is_plain(grower) for grower in growers):  # one argmax for all of them
+    if any(grower.is_plain for grower in growers):  # one argmax for all of them
         best_ids = argmax(logits_FV)
         token_ids = (best_ids if heads is None else heads.to_token_ids(best_ids)).tolist()
     start = 0
     for grower, size in zip(growers, sizes, strict=True):
-        if _is_plain(grower):
+        if grower.is_plain:
             grower.grow_greedy_chain(token_ids[start])
         else:
             grower.grow(logits_FV[start : start + size], heads)
         start += size
-
-
-def _is_plain(grower: TreeGrower) -> bool:
-    return grower.is_chain and grower.row.params.greedy and not grower.row.rules.active
 
 
 def _level_sizes(shape: Shape) -> list[int]:

@@ -83,8 +83,43 @@ class SequentialDrafter:
 
     def extend(self, growers: Items[Branches]) -> None:
         """Grow drafts to their depth."""
+        if self._extend_chains(growers):
+            return
         for depth in range(1, max((g.shape.depth - g.lead for g in growers), default=0) + 1):
             self._draft_depth(depth, [g for g in growers if g.shape.depth - g.lead >= depth and g.frontier])
+
+    def _extend_chains(self, growers: Items[Branches]) -> bool:
+        """Greedy chains, all depths at once; False where that cannot be."""
+        chain = self.heads.chain
+        if chain is None or not growers or not all(g.is_plain and not g.lead and g.shape.depth for g in growers):
+            return False
+        for grower in growers:
+            self._catch_up(grower, 1)
+        queues = [self._queue(grower.row, 1) for grower in growers]
+        ends = [len(grower.row) - 1 for grower in growers]  # from here on tokens are drafted
+        counts = [end - queue.start for queue, end in zip(queues, ends, strict=True)]
+        if min(counts) < 1 or not chain.fits(sum(counts)):
+            return False
+        kinds = self._cache(1).kinds
+        rows = [
+            PassRow.stretch(g.row.whole_tables(kinds), queue.start, n + g.shape.depth - 1)
+            for g, queue, n in zip(growers, queues, counts, strict=True)
+        ]
+        pass_input = PassInput.build(self._cache(1), rows, self.heads.device)
+        read = zip(growers, queues, ends, strict=True)
+        drafted = chain.draft(
+            [token_id for g, queue, end in read for token_id in g.row.tokens_from(queue.start + 1, end + 1)],
+            torch.cat([queue.states_ND[:n] for queue, n in zip(queues, counts, strict=True)]),
+            [grower.shape.depth for grower in growers],
+            pass_input.positions_BT,
+            pass_input.masks,
+            self._cache(1),
+        )
+        for grower, queue, end, token_ids in zip(growers, queues, ends, drafted, strict=True):
+            for token_id in token_ids:
+                grower.grow_greedy_chain(token_id)
+            queue.drop_before(end)
+        return True
 
     def _draft_depth(self, depth: int, growers: list[Branches]) -> None:
         is_behind = self.heads.config.unrolled and depth > 1

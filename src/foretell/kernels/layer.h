@@ -9,29 +9,34 @@
 
 namespace {
 
-// RMSNorm of every row.
-void normalise(const float* x, const float* gain, float eps, float* y, int64_t tokens, int64_t size) {
+// RMSNorm.
+struct Norm {
+    const float* gain;  // null: there is none
+    float eps;
+};
+
+// Of every row; y may be x.
+void normalise(const float* x, const Norm& norm, float* y, int64_t tokens, int64_t size) {
     for (int64_t t = 0; t < tokens; t++, x += size, y += size) {
         Floats squares = {};
         int64_t i = 0;
         for (; i + kLanes <= size; i += kLanes) squares = multiply_add(load<Floats>(x + i), load<Floats>(x + i), squares);
         float total = sum(squares);
         for (; i < size; i++) total = std::fma(x[i], x[i], total);
-        const float scale = 1 / std::sqrt(total / size + eps);
-        for (i = 0; i < size; i++) y[i] = gain[i] * (x[i] * scale);
+        const float scale = 1 / std::sqrt(total / size + norm.eps);
+        for (i = 0; i < size; i++) y[i] = norm.gain[i] * (x[i] * scale);
     }
 }
 
-// Turns the first ``turned`` numbers of every head, the first half of them against the second.
-void turn(float* x, const float* cos, const float* sin, int64_t tokens, int64_t outs, int64_t head_size, int64_t turned) {
+// Turns the first ``turned`` numbers of every head of a token, the first half of them against the second.
+void turn(float* x, const float* cos, const float* sin, int64_t outs, int64_t head_size, int64_t turned) {
     const int64_t half = turned / 2;
-    for (int64_t t = 0; t < tokens; t++, cos += turned, sin += turned)
-        for (float* head = x + t * outs; head < x + (t + 1) * outs; head += head_size)
-            for (int64_t i = 0; i < half; i++) {
-                const float first = head[i], second = head[i + half];
-                head[i] = std::fma(first, cos[i], -(second * sin[i]));
-                head[i + half] = std::fma(second, cos[i + half], first * sin[i + half]);
-            }
+    for (float* head = x; head < x + outs; head += head_size)
+        for (int64_t i = 0; i < half; i++) {
+            const float first = head[i], second = head[i + half];
+            head[i] = std::fma(first, cos[i], -(second * sin[i]));
+            head[i + half] = std::fma(second, cos[i + half], first * sin[i + half]);
+        }
 }
 
 // gate = silu(gate) * up

@@ -10,50 +10,44 @@ import torch
 
 from foretell.kernels.build import kernels
 from foretell.kernels.linear import CMatrix, Matrix
+from foretell.kernels.passes import KernelPass
 
-MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
-NORMS = ("norm", "mlp_norm", "q_norm", "k_norm")
-
-Norm = tuple[torch.Tensor, float]
-"""RMSNorm: gain and epsilon."""
+_MATRICES = ("q", "k", "v", "o", "gate", "up", "down")
+_NORMS = ("norm", "mlp_norm", "q_norm", "k_norm")
 
 
-class _CNorm(ctypes.Structure):
+class CNorm(ctypes.Structure):
+    """``Norm`` of layer.h."""
+
     _fields_ = [("gain", ctypes.c_void_p), ("eps", ctypes.c_float)]
 
 
-class _CLayer(ctypes.Structure):
+class CLayer(ctypes.Structure):
+    """``Layer`` of stack.h."""
+
     _fields_ = [
-        *[(name, CMatrix) for name in MATRICES],
-        *[(name, _CNorm) for name in NORMS],
+        *[(name, CMatrix) for name in _MATRICES],
+        *[(name, CNorm) for name in _NORMS],
         ("scale", ctypes.c_float),
         ("head_size", ctypes.c_int64),
         ("kind", ctypes.c_int64),
     ]
 
 
-class _CSpan(ctypes.Structure):
-    _fields_ = [
-        *[(name, ctypes.c_void_p) for name in ("writes", "blocks", "mask")],
-        *[(name, ctypes.c_int64) for name in ("keys", "entries")],
-    ]
+class Norm:
+    """RMSNorm: a gain and an epsilon."""
 
-
-class _CPass(ctypes.Structure):
-    _fields_ = [
-        *[(name, ctypes.c_int64) for name in ("tokens", "rows", "nodes")],
-        *[(name, ctypes.c_void_p) for name in ("counts", "cos", "sin")],
-        ("turned", ctypes.c_int64),
-        *[(name, ctypes.c_void_p) for name in ("spans", "keys", "values")],
-        ("threads", ctypes.c_int),
-    ]
+    def __init__(self, gain: torch.Tensor, eps: float) -> None:
+        self._gain = gain.detach().float().contiguous()
+        self.described = CNorm(self._gain.data_ptr(), eps)
 
 
 @dataclass
 class Layer:
-    """A layer of RMSNorms, rotary positions and a gated MLP. ``matrices`` and ``norms`` in the order of their names.
+    """A layer of RMSNorms, rotary positions and a gated MLP. ``matrices``: q, k, v, o, gate, up, down.
 
-    Norms of queries and keys may be None. ``scale``: what scores are multiplied by. ``kind``: of its span.
+    ``norms``: before attention, before the MLP, and of queries and keys where there are such. ``scale``: what scores
+    are multiplied by. ``kind``: of its span.
     """
 
     matrices: Sequence[Matrix]
@@ -67,17 +61,15 @@ class Layer:
         """Heads of its keys and values."""
         return self.matrices[1].num_out // self.head_size
 
-
-@dataclass
-class Span:
-    """What the layers of one kind write and read. ``writes_P``: entry of each token's key.
-
-    ``blocks_BK``: blocks that hold a row's keys; ``mask_BNS``: which of those each node sees.
-    """
-
-    writes_P: torch.Tensor
-    blocks_BK: torch.Tensor
-    mask_BNS: torch.Tensor
+    def described(self, kinds: Sequence[str]) -> CLayer:
+        """For the kernels, as long as this lives; ``kinds``: those of the spans, in their order."""
+        return CLayer(
+            *(matrix.described for matrix in self.matrices),
+            *(CNorm(None, 0.0) if norm is None else norm.described for norm in self.norms),
+            self.scale,
+            self.head_size,
+            kinds.index(self.kind),
+        )
 
 
 class StackKernel:
@@ -85,68 +77,24 @@ class StackKernel:
 
     def __init__(self, layers: Sequence[Layer], final: Norm | None) -> None:
         self.layers = layers
-        self.kinds = list(dict.fromkeys(layer.kind for layer in layers))
-        self.has_final = final is not None
-        self._gains: list[torch.Tensor] = []
-        self._final = self._norm(final)
-        self._layers = (_CLayer * len(layers))(
-            *(
-                _CLayer(
-                    *(matrix.described for matrix in layer.matrices),
-                    *(self._norm(norm) for norm in layer.norms),
-                    layer.scale,
-                    layer.head_size,
-                    self.kinds.index(layer.kind),
-                )
-                for layer in layers
-            )
-        )
+        self.final = final
+        self._kinds = [layer.kind for layer in layers]
+        kinds = list(dict.fromkeys(self._kinds))
+        self._layers = (CLayer * len(layers))(*(layer.described(kinds) for layer in layers))
 
     def run(
-        self,
-        x_PD: torch.Tensor,
-        rotary_PR: tuple[torch.Tensor, torch.Tensor],
-        counts: Sequence[int],
-        spans: dict[str, Span],
-        keys: Sequence[torch.Tensor],
-        values: Sequence[torch.Tensor],
-        with_below: bool = False,
+        self, x_PD: torch.Tensor, given: KernelPass, with_below: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor | None, torch.Tensor | None]:
-        """States (P, D) in float32: of the last layer, behind the final norm, and what entered the last layer.
-
-        ``rotary_PR``: cosines and sines; ``counts``: tokens of each row, which are packed; ``keys``, ``values``: the
-        cache's buffers of every layer, (kv_heads, blocks, block size, d), in float32 or bfloat16.
-        """
+        """States (P, D) in float32: of the last layer, behind the final norm, and what entered the last layer."""
         x = x_PD.to(torch.float32, copy=True).contiguous()
-        cos, sin = (part.float().contiguous() for part in rotary_PR)
-        used = [spans[kind] for kind in self.kinds]
-        kept = [(s.writes_P.contiguous(), s.blocks_BK.contiguous(), s.mask_BNS.contiguous()) for s in used]
-        entries = {layer.kind: each.shape[1] * each.shape[2] for layer, each in zip(self.layers, keys, strict=True)}
-        c_spans = (_CSpan * len(used))(
-            *(
-                _CSpan(*(part.data_ptr() for part in parts), parts[2].shape[-1], entries[kind])
-                for kind, parts in zip(self.kinds, kept, strict=True)
-            )
-        )
-        c_counts = (ctypes.c_int64 * len(counts))(*counts)
-        pointers = [(ctypes.c_void_p * len(each))(*(buffer.data_ptr() for buffer in each)) for each in (keys, values)]
-        c_pass = _CPass(
-            *(len(x), len(counts), max(counts), ctypes.addressof(c_counts), cos.data_ptr(), sin.data_ptr()),
-            *(cos.shape[-1], ctypes.addressof(c_spans)),
-            *(ctypes.addressof(each) for each in pointers),
-            torch.get_num_threads(),
-        )
         below = torch.empty_like(x) if with_below else None
-        post = torch.empty_like(x) if self.has_final else None
+        post = None if self.final is None else torch.empty_like(x)
         kernels().stack(
-            *(self._layers, ctypes.c_int64(len(self._layers)), ctypes.byref(self._final), ctypes.byref(c_pass)),
-            ctypes.c_int(keys[0].dtype == torch.bfloat16),
+            self._layers,
+            ctypes.c_int64(len(self._layers)),
+            None if self.final is None else ctypes.byref(self.final.described),
+            ctypes.byref(given.described(self._kinds)),
+            ctypes.c_int(given.is_bfloat),
             *(ctypes.c_void_p(None if each is None else each.data_ptr()) for each in (x, below, post)),
         )
         return x, post, below
-
-    def _norm(self, norm: Norm | None) -> _CNorm:
-        if norm is None:
-            return _CNorm(None, 0.0)
-        self._gains.append(norm[0].detach().float().contiguous())
-        return _CNorm(self._gains[-1].data_ptr(), norm[1])

@@ -59,21 +59,21 @@ class DecoderRunner:
         self._pre_norm: torch.Tensor | None = None
         self._below: torch.Tensor | None = None
         self._keeps_below = False
-        self._stack: FusedStack | None = None
+        self.stack: FusedStack | None = None
         self._lock = threading.Lock()  # for what the hooks hear: engines in several threads may share a model
         getattr(decoder, final_norm_name(decoder)).register_forward_pre_hook(self._hear_pre_norm)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy of the decoder takes its hooks along, and they this; it gets a lock of its own, and is not fused."""
-        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "_stack")}
+        return {name: value for name, value in self.__dict__.items() if name not in ("_lock", "stack")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _lock=threading.Lock(), _stack=None)
+        self.__dict__.update(state, _lock=threading.Lock(), stack=None)
 
     def fuse(self) -> bool:
         """Let passes of decoding run through the kernels where those compute the same; False where they do not."""
-        self._stack = FusedStack.of(self, getattr(self.decoder, final_norm_name(self.decoder)))
-        return self._stack is not None
+        self.stack = FusedStack.of(self, getattr(self.decoder, final_norm_name(self.decoder)))
+        return self.stack is not None
 
     def keep_below(self) -> None:
         """From now on give what enters the last layer too (``States.below_BTD``)."""
@@ -106,9 +106,9 @@ class DecoderRunner:
 
         Or one finished mask a kind of layer. With a cache, rows may be packed into one, as ``cache.layout`` says.
         """
-        if self._stack is not None and self._stack.fits(embeddings_BTD, allowed, cache):
+        if self.stack is not None and self.stack.fits(embeddings_BTD, allowed, cache):
             assert isinstance(allowed, Mapping)
-            return States(*self._stack(embeddings_BTD, positions_BT, allowed, cache, self._keeps_below))
+            return States(*self.stack(embeddings_BTD, positions_BT, allowed, cache, self._keeps_below))
         layout = ROW_LAYOUT.set(getattr(cache, "layout", None))
         try:
             with self._lock:

@@ -6,7 +6,7 @@ layers, rotary positions, a gated MLP) and by its results: it is run once both w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,7 +14,8 @@ import torch.nn.functional as F
 from torch import nn
 
 from foretell.kernels.linear import MAX_ROWS
-from foretell.kernels.stack import Layer, Norm, Span, StackKernel
+from foretell.kernels.passes import KernelPass, Span
+from foretell.kernels.stack import Layer, Norm, StackKernel
 from foretell.models.packed import KernelLinear
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ class FusedStack:
     def __init__(self, decoder: Any, final: nn.Module, kernel: StackKernel) -> None:
         self._decoder = decoder
         self._final = final
-        self._kernel = kernel
+        self.kernel = kernel
         self._first = decoder.layers[0].self_attn.q_proj
 
     @classmethod
@@ -44,7 +45,7 @@ class FusedStack:
         known = [layer for layer in described if layer is not None]
         if len(known) < len(described):
             return None
-        stack = cls(run.decoder, final, StackKernel(known, _norm(final)))
+        stack = cls(run.decoder, final, StackKernel(known, norm_of(final)))
         return stack if stack._computes_the_same(run) else None
 
     def fits(self, embeddings_BTD: torch.Tensor, allowed: Any, cache: Any) -> bool:
@@ -68,28 +69,22 @@ class FusedStack:
         with_below: bool = False,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
         """States (1, P, D): of the last layer, behind the final norm, and what entered the last layer where wanted."""
-        layer = self._kernel.layers[0]
-        keys, values = cache.buffers(layer.num_kv_heads, layer.head_size, embeddings_BTD)
-        spans = {
-            kind: Span(span.write_P, span.read_blocks, allowed[kind])
-            for kind, span in cache.spans.items()
-            if kind in self._kernel.kinds
-        }
-        counts = [embeddings_BTD.shape[1]] if cache.layout is None else cache.layout.counts
-        return self._run(embeddings_BTD, positions_BT, counts, spans, keys, values, with_below)
+        return self._run(embeddings_BTD, self.kernel_pass(embeddings_BTD, positions_BT, allowed, cache), with_below)
+
+    def kernel_pass(
+        self, like: torch.Tensor, positions_BT: torch.Tensor, allowed: Mapping[str, torch.Tensor], cache: Any
+    ) -> KernelPass:
+        """The pass that ``cache`` was told of, for states like those of ``like``."""
+        layer = self.kernel.layers[0]
+        cos, sin = self._decoder.rotary_emb(like, positions_BT)
+        spans = {kind: Span(span.write_P, span.read_blocks, allowed[kind]) for kind, span in cache.spans.items()}
+        counts = [positions_BT.shape[1]] if cache.layout is None else cache.layout.counts
+        return KernelPass(counts, (cos[0], sin[0]), spans, *cache.buffers(layer.num_kv_heads, layer.head_size, like))
 
     def _run(
-        self,
-        x_BTD: torch.Tensor,
-        positions_BT: torch.Tensor,
-        counts: Sequence[int],
-        spans: dict[str, Span],
-        keys: Sequence[torch.Tensor],
-        values: Sequence[torch.Tensor],
-        with_below: bool = False,
+        self, x_BTD: torch.Tensor, given: KernelPass, with_below: bool = False
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        cos, sin = self._decoder.rotary_emb(x_BTD, positions_BT)
-        found = self._kernel.run(x_BTD[0], (cos[0], sin[0]), counts, spans, keys, values, with_below)
+        found = self.kernel.run(x_BTD[0], given, with_below)
         pre, post, below = (None if each is None else each.to(x_BTD.dtype).unsqueeze(0) for each in found)
         assert pre is not None
         return pre, self._final(pre) if post is None else post, below
@@ -107,15 +102,15 @@ class FusedStack:
         positions = torch.arange(num_tokens).unsqueeze(0)
         mask = torch.ones(1, num_tokens, num_tokens, dtype=torch.bool).tril()
         try:
-            for layer, own in zip(self._kernel.layers, self._decoder.layers, strict=True):
+            for layer, own in zip(self.kernel.layers, self._decoder.layers, strict=True):
                 ours, post = self._alone(layer, x, positions, mask)
                 rotary = self._decoder.rotary_emb(x, positions)
                 x = own(x, attention_mask=mask.unsqueeze(1), position_ids=positions, position_embeddings=rotary)
-                if _distance(ours, x) > max(_TOLERANCE[matrix.kind] for matrix in layer.matrices):
+                if distance(ours, x) > max(_TOLERANCE[matrix.kind] for matrix in layer.matrices):
                     return False
             right = self._final(x)
-            whole = run(start, positions, dict.fromkeys(self._kernel.kinds, mask)).post_BTD
-            return _distance(whole, right) < 1e-6 and _distance(post, right) <= 2 * _distance(ours, x) + 1e-4
+            whole = run(start, positions, dict.fromkeys(run.kinds, mask)).post_BTD
+            return distance(whole, right) < 1e-6 and distance(post, right) <= 2 * distance(ours, x) + 1e-4
         except (RuntimeError, TypeError, ValueError, AttributeError, IndexError, KeyError):
             return False
 
@@ -128,11 +123,12 @@ class FusedStack:
         span = Span(positions_BT[0], torch.zeros(1, 1, dtype=torch.long), mask)
         shape = (layer.num_kv_heads, 1, _BLOCK_SIZE, layer.head_size)
         keys, values = ([torch.zeros(shape, dtype=x_BTD.dtype)] for _ in range(2))
-        alone = FusedStack(self._decoder, self._final, StackKernel([layer], _norm(self._final)))
-        return alone._run(x_BTD, positions_BT, [num_tokens], {layer.kind: span}, keys, values)[:2]
+        cos, sin = self._decoder.rotary_emb(x_BTD, positions_BT)
+        alone = FusedStack(self._decoder, self._final, StackKernel([layer], self.kernel.final))
+        return alone._run(x_BTD, KernelPass([num_tokens], (cos[0], sin[0]), {layer.kind: span}, keys, values))[:2]
 
 
-def _distance(one: torch.Tensor, other: torch.Tensor) -> float:
+def distance(one: torch.Tensor, other: torch.Tensor) -> float:
     """Largest difference, of the largest number beside it."""
     far = (one.float() - other.float()).abs().amax(-1) / other.float().abs().amax(-1).clamp(min=1e-6)
     return far.max().item()
@@ -147,8 +143,8 @@ def _layer(layer: Any, kind: str) -> Layer | None:
     if not all(isinstance(linear, KernelLinear) for linear in linears) or not hasattr(attention, "scaling"):
         return None
     others = {name: part for name, part in attention.named_children() if part not in linears}
-    norms: list[Norm | None] = [_norm(layer.input_layernorm), _norm(layer.post_attention_layernorm)]
-    norms += [_norm(others.pop(name, None)) for name in ("q_norm", "k_norm")]
+    norms: list[Norm | None] = [norm_of(layer.input_layernorm), norm_of(layer.post_attention_layernorm)]
+    norms += [norm_of(others.pop(name, None)) for name in ("q_norm", "k_norm")]
     if others or None in norms[:2]:
         return None
     matrices = [linear.matrix for linear in linears]  # type: ignore[union-attr]
@@ -157,6 +153,9 @@ def _layer(layer: Any, kind: str) -> Layer | None:
     return Layer(matrices, norms, float(attention.scaling), int(attention.head_dim), kind)
 
 
-def _norm(norm: Any) -> Norm | None:
+def norm_of(norm: Any) -> Norm | None:
+    """An RMSNorm for the kernels, by its looks; None for what looks otherwise."""
     eps = getattr(norm, "variance_epsilon", getattr(norm, "eps", None))
-    return None if eps is None or [name for name, _ in norm.named_parameters()] != ["weight"] else (norm.weight, eps)
+    if eps is None or [name for name, _ in norm.named_parameters()] != ["weight"]:
+        return None
+    return Norm(norm.weight, float(eps))

@@ -17,6 +17,7 @@ from torch import nn
 from foretell.config import HeadsConfig
 from foretell.models.block import heads_norm, small_decoder, unit_norm
 from foretell.models.decoder import DecoderRunner, Masks, States, causal_mask, document_positions
+from foretell.models.fused_chain import FusedChain
 from foretell.models.heads import Heads
 from foretell.models.support import refuse_for_heads
 
@@ -98,6 +99,12 @@ class SequentialHeads(Heads):
         self.modules_by_depth = nn.ModuleList(
             SequentialModule(trunk, config, self.new_output() if each else None) for _ in range(config.num_modules)
         )
+        self.chain: FusedChain | None = None
+
+    def pack(self) -> None:
+        """See Heads."""
+        super().pack()
+        self.chain = FusedChain.of(self)
 
     def module_at(self, depth: int) -> SequentialModule:
         """Module of ``depth`` (1-based)."""
