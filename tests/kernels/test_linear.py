@@ -23,7 +23,7 @@ def matrix(kind: str, num_out: int, num_in: int, bias: torch.Tensor | None = Non
 
 
 def exact_in_bytes(num_rows: int, num_in: int) -> torch.Tensor:
-    """Rows that rounding to 8 bits leaves as they are: whole numbers to 127, which each group has, times a power of two."""
+    """Rows that rounding to 8 bits leaves alone: whole numbers up to 127, which all groups have, by powers of two."""
     whole = torch.randint(-127, 128, (num_rows, -(-num_in // GROUP), GROUP)).float()
     whole[..., 0] = 127
     return (whole * 2.0 ** torch.randint(-9, -5, (*whole.shape[:2], 1))).flatten(1)[:, :num_in]

@@ -122,8 +122,10 @@ class KVCache:
         """Called by each layer with (1, heads, P, d) or (B, heads, N, d); returns what rows see, (B, heads, S, d)."""
         span = self.spans[self.kinds[layer_idx]].on(keys.device)
         return (
-            _write_and_read(self._buffer(self._keys, layer_idx, *keys.shape[1::2], keys), keys, span),
-            _write_and_read(self._buffer(self._values, layer_idx, *values.shape[1::2], values), values, span),
+            _write_and_read(self._buffer(self._keys, layer_idx, keys.shape[1], keys.shape[3], keys), keys, span),
+            _write_and_read(
+                self._buffer(self._values, layer_idx, values.shape[1], values.shape[3], values), values, span
+            ),
         )
 
     def buffers(self, num_heads: int, size: int, like: torch.Tensor) -> tuple[list[torch.Tensor], list[torch.Tensor]]:

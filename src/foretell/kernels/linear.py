@@ -86,7 +86,7 @@ class Matrix:
     def multiply(self, x_MI: torch.Tensor) -> torch.Tensor:
         """(M, I) -> (M, O) in the type of ``x_MI``, the bias added; each row has the same bits in every M.
 
-        Sums are in float32. For int8 and int4 the rows of ``x_MI`` are rounded to 8 bits, a scale for every GROUP numbers.
+        Sums are in float32. For int8 and int4 rows of ``x_MI`` are rounded to 8 bits, with a scale every GROUP numbers.
         """
         x = x_MI.float().contiguous()
         y = torch.empty(len(x), self.num_out, device=x.device)
