@@ -38,25 +38,34 @@ def script_drafts(monkeypatch: pytest.MonkeyPatch, texts: Iterable[Completion], 
     class Scripted:
         def _choose(self, logits_FV: torch.Tensor, growers: list[Any]) -> None:
             super()._choose(logits_FV, growers)  # type: ignore[misc]
-            for grower in growers if is_right is not None else ():
-                row, draft = grower.row, grower.draft
-                text = known[tuple(row.prompt_token_ids)]
-                start, index = len(row.token_ids), len(row.token_ids) + grower.depth - 1
-                if index >= len(text):
-                    continue
-                on_path = [
-                    n for n, d in enumerate(draft.depths) if d == grower.depth and _follows(draft, n, text[start:])
-                ]
-                for node in on_path:
-                    if draft.token_ids[node] == text[index]:
-                        draft.token_ids[node] = (text[index] + 1) % self.heads.trunk.vocab_size
-                if on_path and is_right(index):
-                    node, parent = on_path[-1], draft.parents[on_path[-1]]
-                    draft.token_ids[node] = text[index]
-                    if not grower.is_chain:
-                        grower._log_mass[node] = grower._log_mass[parent] if parent >= 0 else 0.0
-                        if node not in grower.frontier:
-                            grower.frontier = sorted([*grower.frontier[:-1], node])
+            for grower in growers:
+                self._replace(grower, grower.depth)
+
+        def _extend_chains(self, growers: list[Any]) -> bool:
+            done: bool = super()._extend_chains(growers)  # type: ignore[misc]
+            for grower in growers if done else ():
+                for depth in range(1, grower.depth + 1):
+                    self._replace(grower, depth)
+            return done
+
+        def _replace(self, grower: Any, depth: int) -> None:
+            """What was drafted at ``depth``."""
+            row, draft = grower.row, grower.draft
+            text = known[tuple(row.prompt_token_ids)]
+            start, index = len(row.token_ids), len(row.token_ids) + depth - 1
+            if is_right is None or index >= len(text):
+                return
+            on_path = [n for n, d in enumerate(draft.depths) if d == depth and _follows(draft, n, text[start:])]
+            for node in on_path:
+                if draft.token_ids[node] == text[index]:
+                    draft.token_ids[node] = (text[index] + 1) % self.heads.trunk.vocab_size  # type: ignore[attr-defined]
+            if on_path and is_right(index):
+                node, parent = on_path[-1], draft.parents[on_path[-1]]
+                draft.token_ids[node] = text[index]
+                if not grower.is_chain:
+                    grower._log_mass[node] = grower._log_mass[parent] if parent >= 0 else 0.0
+                    if node not in grower.frontier:
+                        grower.frontier = sorted([*grower.frontier[:-1], node])
 
     for drafter in (SequentialDrafter, ParallelDrafter):
         monkeypatch.setattr(heads_drafter, drafter.__name__, type(drafter.__name__, (Scripted, drafter), {}))
