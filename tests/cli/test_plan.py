@@ -76,6 +76,7 @@ def test_published_figures_stand_beside_deepseek_v3(run: Any) -> None:
     line = ("plan", "deepseek-v3", "--hardware", "h200", "--dtype", "float8", "--acceptance", "0.785", "--depth", 3)
     ran = run(*line, "--devices", 8, "--draft-cost", "0.05")
     assert "Published: 1.8x at batch 1, 1.5x at batch 32 (SGLang" in ran.out and "it does not say depth" in ran.out
+    assert "Where published figures are better: real steps" in ran.out
     assert table(ran.out)[-1][-2] == "2.51x" and "8 of 256 experts" in ran.out and "experts" in table(ran.out)[0]
     assert "Published" not in run(*line, "--devices", 4).out
 

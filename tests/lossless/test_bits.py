@@ -86,6 +86,8 @@ def test_states_and_logits_do_not_depend_on_the_depth(
     script_drafts(monkeypatch, [plain], quality)
     got, states_drafted, logits_drafted = run(model, depth)
     assert got.token_ids == plain.token_ids
+    if quality in ("perfect", "wrong"):
+        assert got.stats.acceptance_rate == (quality == "perfect")
     for position in range(len(PROMPT) + len(plain.token_ids) - 1):
         assert torch.equal(states_drafted[position], states[position]), f"position {position}"
     for index in range(len(plain.token_ids)):

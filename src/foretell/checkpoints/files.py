@@ -94,7 +94,8 @@ def weight_files(folder: Path) -> list[Path]:
 
 def one_line(error: BaseException) -> str:
     """An error's text on one line of bounded length, to be quoted within a message."""
-    text = " ".join(str(error).split()) or type(error).__name__
+    said = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    text = " ".join(said.split()) or type(error).__name__
     return (text if len(text) <= 300 else text[:297] + "...").rstrip(".:")
 
 

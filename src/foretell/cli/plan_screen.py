@@ -101,6 +101,10 @@ def closing_lines(
     if published:
         shares = ", ".join(f"{speedup:g}x at batch {batch}" for batch, speedup in published.speedups.items())
         lines.append(f"Published: {shares} ({published.source}; it does not say {published.unknown}).")
+        lines.append(
+            "Where published figures are better: real steps spend time on launches and exchange that drafts do not add "
+            "to (--layer-overhead-us 100 shows what that changes)."
+        )
     return lines
 
 

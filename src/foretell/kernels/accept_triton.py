@@ -3,7 +3,7 @@
 The same numbers as ``reference.accept_reference``, which says what they mean. One program a row.
 """
 
-# mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False, disallow-untyped-calls=False
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
 
@@ -81,7 +81,5 @@ def accept(
         torch.empty_like(given[3]),
         torch.empty_like(given[4]),
     )
-    accept_kernel[(num_rows,)](
-        *given, *out, num_nodes, BLOCK_N=triton.next_power_of_2(num_nodes), num_warps=NUM_WARPS
-    )
+    accept_kernel[(num_rows,)](*given, *out, num_nodes, BLOCK_N=triton.next_power_of_2(num_nodes), num_warps=NUM_WARPS)
     return out

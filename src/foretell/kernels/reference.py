@@ -33,8 +33,11 @@ class Accepted(NamedTuple):
 
 def tree_bits(parents_BN: torch.Tensor) -> torch.Tensor:
     """Bit m of (b, n): node n sees node m, which is itself or above it. Parents below 0 are none: root and padding."""
+    num_nodes = parents_BN.shape[1]
+    if num_nodes > MAX_NODES:
+        raise ValueError(f"{num_nodes} nodes a row, allowed are at most {MAX_NODES}; draft a smaller tree")
     bits_BN = torch.zeros_like(parents_BN, dtype=torch.int64)
-    for n in range(parents_BN.shape[1]):
+    for n in range(num_nodes):
         parent_B1 = parents_BN[:, n : n + 1].long()
         above_B1 = torch.where(parent_B1 < 0, 0, bits_BN.gather(1, parent_B1.clamp(min=0)))
         own = 1 << n if n < MAX_NODES - 1 else -(1 << n)  # the last bit is the sign

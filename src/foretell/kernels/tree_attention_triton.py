@@ -5,7 +5,7 @@ tile of its queries, and a share of the row's keys; where there is more than one
 (flash-decoding). Softmax is online and in float32, with powers of two.
 """
 
-# mypy: disallow-untyped-defs=False, disallow-untyped-decorators=False, disallow-untyped-calls=False
+# mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LOG2_E = 1.4426950408889634
 def _key_tile(
     query, high, total, weighted, keys_ptr, values_ptr, blocks_ptr, entries, committed, bits, num_nodes, num_blocks,
     key_block_stride, value_block_stride, scale,
-    SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, IN_TREE: tl.constexpr, WIDEN: tl.constexpr, PRECISION: tl.constexpr,
+    SIZE: tl.constexpr, BLOCK_SIZE: tl.constexpr, IN_TREE: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
     """Take in the keys at ``entries``; returns the new highest score, sum of powers, and weighted values."""
     dims = tl.arange(0, SIZE)
@@ -53,7 +53,7 @@ def _key_tile(
     if WIDEN:
         key = key.to(tl.float32)
         value = value.to(tl.float32)
-    score = tl.dot(query, tl.trans(key), input_precision=PRECISION) * scale
+    score = tl.dot(query, tl.trans(key), input_precision="ieee") * scale
     if IN_TREE:
         score = tl.where(seen, score, float("-inf"))
     new_high = tl.maximum(high, tl.max(score, 1))
@@ -61,7 +61,7 @@ def _key_tile(
     power = tl.exp2(score - origin[:, None])
     shrink = tl.exp2(high - origin)
     total = total * shrink + tl.sum(power, 1)
-    weighted = weighted * shrink[:, None] + tl.dot(power.to(value.dtype), value, input_precision=PRECISION)
+    weighted = weighted * shrink[:, None] + tl.dot(power.to(value.dtype), value, input_precision="ieee")
     return new_high, total, weighted
 
 
@@ -71,9 +71,9 @@ def tree_attention_kernel(
     query_row_stride, query_node_stride, query_head_stride, key_head_stride, key_block_stride, value_head_stride,
     value_block_stride, num_nodes, num_blocks, num_splits, num_queries, scale,
     SIZE: tl.constexpr, GROUP: tl.constexpr, BLOCK_SIZE: tl.constexpr, BLOCK_M: tl.constexpr, BLOCK_S: tl.constexpr,
-    SPLIT: tl.constexpr, WIDEN: tl.constexpr, PRECISION: tl.constexpr,
+    SPLIT: tl.constexpr, WIDEN: tl.constexpr,
 ):  # fmt: skip
-    """Grid: (kv_heads, tiles of queries x splits, rows). Query q of a kv head: node q // GROUP, head q % GROUP of it."""
+    """Grid: (kv_heads, tiles of queries x splits, rows). Query q of a kv head: node q // GROUP, its head q % GROUP."""
     kv_head = tl.program_id(0)
     num_kv_heads = tl.num_programs(0)
     tile = tl.program_id(1) // num_splits
@@ -107,12 +107,12 @@ def tree_attention_kernel(
     for first in range(start, plain, BLOCK_S):
         high, total, weighted = _key_tile(
             query, high, total, weighted, keys_ptr, values_ptr, blocks_ptr, first + offsets, committed, bits, num_nodes,
-            num_blocks, key_block_stride, value_block_stride, scale, SIZE, BLOCK_SIZE, False, WIDEN, PRECISION,
+            num_blocks, key_block_stride, value_block_stride, scale, SIZE, BLOCK_SIZE, False, WIDEN,
         )  # fmt: skip
     for first in range(plain, end, BLOCK_S):
         high, total, weighted = _key_tile(
             query, high, total, weighted, keys_ptr, values_ptr, blocks_ptr, first + offsets, committed, bits, num_nodes,
-            num_blocks, key_block_stride, value_block_stride, scale, SIZE, BLOCK_SIZE, True, WIDEN, PRECISION,
+            num_blocks, key_block_stride, value_block_stride, scale, SIZE, BLOCK_SIZE, True, WIDEN,
         )  # fmt: skip
 
     out_head = (row.to(tl.int64) * num_nodes + node) * (num_kv_heads * GROUP) + head
@@ -166,8 +166,7 @@ def tree_attention(
     num_blocks = blocks_BK.shape[1]
     group = num_heads // num_kv_heads
     num_queries = num_nodes * group
-    block_m = min(64, max(16, triton.next_power_of_2(num_queries)))
-    block_s = min(64, max(16, 16384 // (size * keys.element_size())))
+    block_m, block_s = tiles(num_queries, size, keys.dtype)
     num_tiles = triton.cdiv(num_queries, block_m)
     if num_splits is None:
         num_splits = _splits(query_BNHd.device, num_kv_heads * num_tiles * num_rows, num_blocks * block_size)
@@ -224,6 +223,16 @@ def check(
         )
     if query_BNHd.stride(3) != 1 or any(each.stride()[2:] != (size, 1) for each in (keys, values)):
         raise ValueError("the entries of a head or of a block do not lie side by side; call .contiguous() first")
+
+
+def tiles(num_queries: int, size: int, dtype: torch.dtype) -> tuple[int, int]:
+    """(queries, keys) of a tile: the largest that stay in registers on sm_80 and sm_90.
+
+    float32 is multiplied without tensor cores, which would round it; that takes registers for both factors.
+    """
+    most_queries, most_keys = (16, 2048 // size) if dtype == torch.float32 else (8192 // size, 8192 // size)
+    wanted = triton.next_power_of_2(num_queries)
+    return max(16, min(64, wanted, most_queries)), max(16, min(64, most_keys))
 
 
 def _splits(device: torch.device, num_programs: int, num_entries: int) -> int:
