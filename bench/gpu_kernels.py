@@ -88,9 +88,10 @@ def accept_inputs(num_rows: int, num_nodes: int, device: str) -> tuple[torch.Ten
 
 
 def check(shapes: Sequence[Shape], device: str) -> list[dict[str, Any]]:
-    """Both kernels against their references, in all dtypes; with one share of the keys, three, and the default."""
-    from foretell.kernels.accept_triton import accept
+    """The kernels against their references, in all dtypes; with one share of the keys, three, and the default."""
+    from foretell.kernels.accept_triton import accept, tree_bits
     from foretell.kernels.reference import accept_reference, tree_attention_reference
+    from foretell.kernels.reference import tree_bits as tree_bits_reference
     from foretell.kernels.tree_attention_triton import tree_attention
 
     results: list[dict[str, Any]] = []
@@ -98,14 +99,21 @@ def check(shapes: Sequence[Shape], device: str) -> list[dict[str, Any]]:
         (inputs,) = attention_inputs(shape, dtype, device)
         query, keys, values, *rest = inputs
         right = tree_attention_reference(query.double(), keys.double(), values.double(), *rest)
-        error = (tree_attention(*inputs, num_splits) - right).abs().max().item()
-        case = {"kernel": "tree_attention", "shape": shape, "dtype": str(dtype), "num_splits": num_splits}
+        error = (tree_attention(*inputs, num_splits=num_splits) - right).abs().max().item()
+        case: dict[str, Any] = {
+            "kernel": "tree_attention",
+            "shape": shape,
+            "dtype": str(dtype),
+            "num_splits": num_splits,
+        }
         results.append(case | {"error": error, "tolerance": most, "ok": error <= most})
     for num_rows, num_nodes in product((1, 7, 64), (1, 2, 17, 64)):
         given = accept_inputs(num_rows, num_nodes, device)
         pairs = zip(accept(*given), accept_reference(*given), strict=True)
         case = {"kernel": "accept", "shape": (num_rows, num_nodes)}
         results.append(case | {"ok": all(mine.dtype == r.dtype and torch.equal(mine, r) for mine, r in pairs)})
+        same = torch.equal(tree_bits(given[2]), tree_bits_reference(given[2]))
+        results.append({"kernel": "tree_bits", "shape": (num_rows, num_nodes), "ok": same})
     return results
 
 
@@ -148,8 +156,8 @@ def graph_us(launches: Sequence[Callable[[], Any]]) -> float:
 
 
 def measure(device: str) -> dict[str, Any]:
-    """Times of both kernels, and the bandwidth of attention beside that of a copy."""
-    from foretell.kernels.accept_triton import accept
+    """Times of the kernels, and the bandwidth of attention beside that of a copy."""
+    from foretell.kernels.accept_triton import accept, tree_bits
     from foretell.kernels.tree_attention_triton import tree_attention
 
     source = torch.ones(COPIED_BYTES, dtype=torch.uint8, device=device)
@@ -159,7 +167,7 @@ def measure(device: str) -> dict[str, Any]:
 
     def add(kernel: str, shape: Sequence[int], launches: Sequence[Callable[[], Any]], num_bytes: int) -> None:
         each = device_us(launches)
-        row = {"kernel": kernel, "shape": shape, "device_us": each, "host_us": host_us(launches[0])}
+        row: dict[str, Any] = {"kernel": kernel, "shape": shape, "device_us": each, "host_us": host_us(launches[0])}
         row |= {"graph_us": graph_us(launches), "within_mark": each <= MARK_US}
         if num_bytes:
             rate = 1e6 * num_bytes / each
@@ -172,6 +180,7 @@ def measure(device: str) -> dict[str, Any]:
     for num_rows, num_nodes in product((1, 8, 64), (8, 64)):
         given = accept_inputs(num_rows, num_nodes, device)
         add("accept", (num_rows, num_nodes), [partial(accept, *given)], 0)
+        add("tree_bits", (num_rows, num_nodes), [partial(tree_bits, given[2])], 0)
     for shape in TIMED:
         num_rows, _, num_nodes, _, num_kv_heads, size = shape
         committed = sum(max(0, shape[1] - 5 * b) for b in range(num_rows))

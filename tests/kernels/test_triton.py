@@ -22,7 +22,7 @@ from foretell.types import Draft
 
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
 pytestmark = pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed: extra foretell[triton]")
-NUM_CASES = 34
+NUM_CASES = 36
 TOLERANCE = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 3e-2}
 
 
@@ -124,7 +124,7 @@ if not INTERPRETED:
         with pytest.raises(ValueError, match="65 nodes a row"):
             tree_bits(torch.zeros(1, 65))
 
-    @pytest.mark.parametrize("name", ["attention", "join", "accept"])
+    @pytest.mark.parametrize("name", ["attention", "join", "accept", "bits"])
     def test_it_compiles_for_a_gpu(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         """To machine code for sm_90, which needs no GPU; in registers alone, since a spill costs the bandwidth."""
         import triton
@@ -140,6 +140,7 @@ if not INTERPRETED:
             "attention": (tree_attention_triton.tree_attention_kernel, {**sizes, "SPLIT": True}, 4),
             "join": (tree_attention_triton.join_kernel, {"SIZE": 128, "BLOCK_P": 32}, 4),
             "accept": (accept_triton.accept_kernel, {"BLOCK_N": 64}, 1),
+            "bits": (accept_triton.tree_bits_kernel, {"BLOCK_N": 64}, 1),
         }[name]
         types = dict.fromkeys(
             ("blocks_ptr", "path_ptr", "committed_ptr", "num_accepted_ptr", "new_committed_ptr"), "*i32"
@@ -159,13 +160,18 @@ if not INTERPRETED:
         options = {"num_warps": num_warps, "num_stages": tree_attention_triton.NUM_STAGES}
         built = triton.compile(source, target=GPUTarget("cuda", 90, 32), options=options)
         assert built.metadata.shared < 96 * 1024
-        assert ".local" not in built.asm["ptx"]
+        binary = tmp_path / "kernel.cubin"
+        binary.write_bytes(built.asm["cubin"])
+        command = [triton.knobs.nvidia.cuobjdump.path, "-res-usage", str(binary)]
+        usage = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+        assert re.search(r"REG:\d+ STACK:0 ", usage), usage
         if name == "attention":
             assert "wgmma" in built.asm["ptx"] and "cp.async" in built.asm["ptx"]
 
 
 if INTERPRETED:
     from foretell.kernels.accept_triton import accept
+    from foretell.kernels.accept_triton import tree_bits as kernel_tree_bits
     from foretell.kernels.tree_attention_triton import tiles, tree_attention
 
     SHAPES = [
@@ -225,6 +231,12 @@ if INTERPRETED:
         for run in (accept, accept_reference):
             out = run(*inputs, *rest)
             assert [each.tolist() for each in out] == [[[1, -1, -1]], [1], [1], [True], [[30, 31, 32]], [11]]
+
+    @pytest.mark.parametrize("num_nodes", [13, 64])
+    def test_bits_as_the_reference(num_nodes: int) -> None:
+        parents_BN = random_parents(8, num_nodes, torch.Generator().manual_seed(num_nodes))
+        parents_BN[1] = torch.arange(-1, num_nodes - 1)
+        assert torch.equal(kernel_tree_bits(parents_BN), tree_bits(parents_BN))
 
     def test_tiles() -> None:
         assert tiles(5, 128, torch.bfloat16) == (16, 64) and tiles(999, 64, torch.float32) == (16, 32)

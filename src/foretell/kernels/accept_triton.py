@@ -1,6 +1,7 @@
 """accept: the greedy path of every row's drafted tree and the cache's new pointers, one launch on a GPU.
 
-The same numbers as ``reference.accept_reference``, which says what they mean. One program a row.
+tree_bits: what every node sees of its tree, for the attention before that. The same numbers as ``accept_reference`` and
+``tree_bits`` of ``reference``, which say what they mean. One program a row.
 """
 
 # mypy: disallow-untyped-defs=False, disallow-incomplete-defs=False, disallow-untyped-decorators=False
@@ -56,6 +57,32 @@ def accept_kernel(
     tl.store(new_committed_ptr + row, tl.load(committed_ptr + row) + length + 1)
 
 
+@triton.jit(do_not_specialize=["num_nodes"])
+def tree_bits_kernel(parents_ptr, bits_ptr, num_nodes, BLOCK_N: tl.constexpr):
+    """All nodes of row ``program_id(0)`` go up to their root, a step at a time."""
+    start = tl.program_id(0).to(tl.int64) * num_nodes
+    nodes = tl.arange(0, BLOCK_N)
+    inside = nodes < num_nodes
+    one = tl.full((BLOCK_N,), 1, tl.int64)
+    bits = one << nodes.to(tl.int64)
+    above = tl.load(parents_ptr + start + nodes, mask=inside, other=-1).to(tl.int32)
+    while tl.max(above, 0) >= 0:
+        bits |= tl.where(above >= 0, one << tl.maximum(above, 0).to(tl.int64), 0)
+        higher = tl.load(parents_ptr + start + above, mask=above >= 0, other=-1).to(tl.int32)
+        above = tl.where(higher < above, higher, -1)  # ends, whatever the parents are
+    tl.store(bits_ptr + start + nodes, bits, mask=inside)
+
+
+def tree_bits(parents_BN: torch.Tensor) -> torch.Tensor:
+    """As ``reference.tree_bits``, in one launch."""
+    num_rows, num_nodes = parents_BN.shape
+    _check_nodes(num_nodes)
+    bits_BN = parents_BN.new_empty((num_rows, num_nodes), dtype=torch.int64)
+    block_n = triton.next_power_of_2(num_nodes)
+    tree_bits_kernel[(num_rows,)](parents_BN.contiguous(), bits_BN, num_nodes, BLOCK_N=block_n, num_warps=NUM_WARPS)
+    return bits_BN
+
+
 def accept(
     argmax_BN: torch.Tensor,
     token_ids_BN: torch.Tensor,
@@ -68,8 +95,7 @@ def accept(
     What is given stays as it is: the new slots and lengths are new tensors.
     """
     num_rows, num_nodes = argmax_BN.shape
-    if num_nodes > MAX_NODES:
-        raise ValueError(f"{num_nodes} nodes a row, allowed are at most {MAX_NODES}; draft a smaller tree")
+    _check_nodes(num_nodes)
     given = [each.contiguous() for each in (argmax_BN, token_ids_BN, parents_BN, slots_BN, num_committed_B)]
     ints_BN = argmax_BN.new_empty((num_rows, num_nodes), dtype=torch.int32)
     ints_B = argmax_BN.new_empty((num_rows,), dtype=torch.int32)
@@ -83,3 +109,8 @@ def accept(
     )
     accept_kernel[(num_rows,)](*given, *out, num_nodes, BLOCK_N=triton.next_power_of_2(num_nodes), num_warps=NUM_WARPS)
     return out
+
+
+def _check_nodes(num_nodes: int) -> None:
+    if num_nodes > MAX_NODES:
+        raise ValueError(f"{num_nodes} nodes a row, allowed are at most {MAX_NODES}; draft a smaller tree")

@@ -16,12 +16,17 @@ void attend(const float* q, const Number* k, const Number* v, const bool* mask, 
     for (int64_t row = 0; row < n.rows; row++)
         for (int64_t head = 0; head < n.heads; head++) {
             const int64_t kv_head = head / (n.heads / n.kv_heads);
-            for (int64_t query = 0; query < n.queries; query++)
-                attend(q + row * s.q_row + head * s.q_head + query * s.q_query, k + row * s.k_row + kv_head * s.k_head,
-                       v + row * s.v_row + kv_head * s.v_head, n.key_size, n.value_size,
-                       mask + row * s.mask_row + query * s.mask_query, s.mask_key, n.keys, scale,
-                       [&](int64_t key) { return key * s.k_key; }, [&](int64_t key) { return key * s.v_key; },
-                       out + ((row * n.queries + query) * n.heads + head) * n.value_size);
+            for (int64_t first = 0; first < n.queries; first += kMostQueries) {
+                Query queries[kMostQueries];
+                const int64_t count = std::min(kMostQueries, n.queries - first);
+                for (int64_t i = 0, query = first; i < count; i++, query++)
+                    queries[i] = {q + row * s.q_row + head * s.q_head + query * s.q_query,
+                                  mask + row * s.mask_row + query * s.mask_query,
+                                  out + ((row * n.queries + query) * n.heads + head) * n.value_size};
+                attend(queries, count, k + row * s.k_row + kv_head * s.k_head, v + row * s.v_row + kv_head * s.v_head,
+                       n.key_size, n.value_size, s.mask_key, n.keys, scale, [&](int64_t key) { return key * s.k_key; },
+                       [&](int64_t key) { return key * s.v_key; });
+            }
         }
 }
 

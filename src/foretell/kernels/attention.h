@@ -3,6 +3,7 @@
 
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -22,10 +23,11 @@ float exponentials(float* scores, int64_t count, float most) {
     return sum(totals);
 }
 
-// out = sum of the values that begin at ``seen``, each times its weight. N vectors of the value at a time.
+// Adds to ``out`` the values that begin at ``seen``, each times its weight. N vectors of the value at a time.
 template <int N, class Number>
 void mix(float* out, const float* weights, const int64_t* seen, int64_t count, const Number* values) {
-    Floats sums[N] = {};
+    Floats sums[N];
+    std::memcpy(sums, out, sizeof sums);
     for (int64_t i = 0; i < count; i++) {
         const Number* value = values + seen[i];
         Floats weight = Floats{} + weights[i];
@@ -34,32 +36,60 @@ void mix(float* out, const float* weights, const int64_t* seen, int64_t count, c
     std::memcpy(out, sums, sizeof sums);
 }
 
-// One query of one head. ``place(key)``: where the numbers of a key, and of its value, begin in ``keys`` and ``values``.
-template <class Number, class KeyPlace, class ValuePlace>
-void attend(const float* query, const Number* keys, const Number* values, int64_t key_size, int64_t value_size, const bool* mask,
-            int64_t mask_step, int64_t num_keys, float scale, KeyPlace key_place, ValuePlace value_place, float* out) {
-    static thread_local std::vector<float> weights;
-    static thread_local std::vector<int64_t> seen;
-    weights.resize(num_keys + kLanes);
-    seen.resize(num_keys);
-    int64_t count = 0;
-    float most = -INFINITY;
-    for (int64_t key = 0; key < num_keys; key++)
-        if (mask[key * mask_step]) {
-            const float score = scale * dot(query, keys + key_place(key), key_size);
-            if (!(score <= most)) most = score;  // what is no number is kept, for others to find
-            seen[count] = value_place(key);
-            weights[count++] = score;
-        }
-    const float total = exponentials(weights.data(), count, most);
-    for (int64_t i = 0; i < count; i++) weights[i] /= total;
+template <class Number>
+void mix_all(float* out, const float* weights, const int64_t* seen, int64_t count, const Number* values, int64_t size) {
     int64_t i = 0;
-    for (; i + 4 * kLanes <= value_size; i += 4 * kLanes) mix<4>(out + i, weights.data(), seen.data(), count, values + i);
-    for (; i + kLanes <= value_size; i += kLanes) mix<1>(out + i, weights.data(), seen.data(), count, values + i);
-    for (; i < value_size; i++) {
-        out[i] = 0;
+    for (; i + 4 * kLanes <= size; i += 4 * kLanes) mix<4>(out + i, weights, seen, count, values + i);
+    for (; i + kLanes <= size; i += kLanes) mix<1>(out + i, weights, seen, count, values + i);
+    for (; i < size; i++)
         for (int64_t j = 0; j < count; j++) out[i] = std::fma(weights[j], widen_one(values + seen[j] + i), out[i]);
+}
+
+struct Query {
+    const float* asks;
+    const bool* mask;  // of key 0
+    float* out;
+};
+
+constexpr int64_t kMostQueries = 8;  // that go over the keys together
+constexpr int64_t kKeys = 64;        // that they stay with, while those are near
+
+// ``count`` queries over the same keys. ``key_place(key)``, ``value_place(key)``: where the numbers of each begin.
+template <class Number, class KeyPlace, class ValuePlace>
+void attend(const Query* queries, int64_t count, const Number* keys, const Number* values, int64_t key_size,
+            int64_t value_size, int64_t mask_step, int64_t num_keys, float scale, KeyPlace key_place, ValuePlace value_place) {
+    static thread_local std::vector<float> weights;
+    static thread_local std::vector<int64_t> seen, ends;  // ends: of each block of keys, among those seen
+    const int64_t room = num_keys + kLanes, blocks = (num_keys + kKeys - 1) / kKeys;
+    weights.resize(count * room);
+    seen.resize(count * room);
+    ends.resize(count * blocks);
+    int64_t found[kMostQueries] = {}, done[kMostQueries] = {};
+    float most[kMostQueries];
+    std::fill_n(most, kMostQueries, -INFINITY);
+    for (int64_t block = 0; block < blocks; block++)
+        for (int64_t q = 0; q < count; q++) {
+            for (int64_t key = block * kKeys; key < std::min(num_keys, (block + 1) * kKeys); key++)
+                if (queries[q].mask[key * mask_step]) {
+                    const float score = scale * dot(queries[q].asks, keys + key_place(key), key_size);
+                    if (!(score <= most[q])) most[q] = score;  // what is no number is kept, for others to find
+                    seen[q * room + found[q]] = value_place(key);
+                    weights[q * room + found[q]++] = score;
+                }
+            ends[q * blocks + block] = found[q];
+        }
+    for (int64_t q = 0; q < count; q++) {
+        float* own = weights.data() + q * room;
+        const float total = exponentials(own, found[q], most[q]);
+        for (int64_t i = 0; i < found[q]; i++) own[i] /= total;
+        std::fill_n(queries[q].out, value_size, 0.0f);
     }
+    for (int64_t block = 0; block < blocks; block++)
+        for (int64_t q = 0; q < count; q++) {
+            const int64_t begin = q * room + done[q], end = ends[q * blocks + block];
+            mix_all(queries[q].out, weights.data() + begin, seen.data() + begin, end - done[q], values, value_size);
+            done[q] = end;
+        }
 }
 
 }  // namespace

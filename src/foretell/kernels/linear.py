@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -78,6 +78,10 @@ class Matrix:
         """For the kernels, as long as this lives and its tensors stay where they are."""
         tensors = (self.values, self.scales, self.leasts, self.bias)
         return CMatrix(_KINDS.index(self.kind), self.num_out, self.num_in, *map(_pointer, tensors))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Copies and files have the numbers, not where they lay."""
+        return {name: value for name, value in self.__dict__.items() if name != "described"}
 
     def takes(self, num_rows: int) -> bool:
         """True where ``multiply`` is the way for so many rows; many times dense weights are libraries' work."""

@@ -68,14 +68,32 @@ void attend(const Layer& layer, int64_t index, const Pass& pass, const Tokens& s
             store(keys + place, k + (p * kv_heads + head) * size, size);
             store(values + place, v + (p * kv_heads + head) * size, size);
         }
+    // Queries that see the same keys, of one row and one head of these, go over them together; all threads have some.
+    const int64_t shared = heads / kv_heads;
+    struct Task {
+        int64_t kv_head, token, first, count;  // token: the row's first; first: among the row's queries of that head
+    };
+    std::vector<Task> tasks;
+    const int64_t most = std::clamp<int64_t>(tokens * heads / (2 * pass.threads), 1, kMostQueries);
+    for (int64_t begin = 0, end; begin < tokens; begin = end) {
+        for (end = begin; end < tokens && some[end].row == some[begin].row;) end++;
+        for (int64_t head = 0; head < kv_heads; head++)
+            for (int64_t first = 0; first < (end - begin) * shared; first += most)
+                tasks.push_back({head, begin, first, std::min(most, (end - begin) * shared - first)});
+    }
 #pragma omp parallel for schedule(static) num_threads(pass.threads)
-    for (int64_t i = 0; i < heads * tokens; i++) {
-        const int64_t head = i / tokens, p = i % tokens, begin = head / (heads / kv_heads) * span.entries;
-        const int64_t* blocks = span.blocks + some[p].row * (span.keys / kEntries);
+    for (size_t i = 0; i < tasks.size(); i++) {
+        const Task& task = tasks[i];
+        const int64_t row = some[task.token].row, begin = task.kv_head * span.entries;
+        const int64_t* blocks = span.blocks + row * (span.keys / kEntries);
         auto place = [&](int64_t key) { return (begin + blocks[key / kEntries] * kEntries + key % kEntries) * size; };
-        attend(q + (p * heads + head) * size, keys, values, size, size,
-               span.mask + (some[p].row * pass.nodes + some[p].node) * span.keys, 1, span.keys, layer.scale, place, place,
-               out + (p * heads + head) * size);
+        Query queries[kMostQueries];
+        for (int64_t j = 0; j < task.count; j++) {
+            const int64_t p = task.token + (task.first + j) / shared, head = task.kv_head * shared + (task.first + j) % shared;
+            queries[j] = {q + (p * heads + head) * size, span.mask + (row * pass.nodes + some[p].node) * span.keys,
+                          out + (p * heads + head) * size};
+        }
+        attend(queries, task.count, keys, values, size, size, 1, span.keys, layer.scale, place, place);
     }
 }
 

@@ -38,6 +38,7 @@ class Norm:
     """RMSNorm: a gain and an epsilon."""
 
     def __init__(self, gain: torch.Tensor, eps: float) -> None:
+        self.size = len(gain)
         self._gain = gain.detach().float().contiguous()
         self.described = CNorm(self._gain.data_ptr(), eps)
 

@@ -176,7 +176,7 @@ def tree_attention(
         parts = query_BNHd.new_empty((*query_BNHd.shape[:3], num_splits, size), dtype=torch.float32)
         highs, totals = query_BNHd.new_empty((2, *parts.shape[:4]), dtype=torch.float32)
     tree_attention_kernel[(num_kv_heads, num_tiles * num_splits, num_rows)](
-        *(query_BNHd, keys, values, blocks_BK.contiguous(), num_committed_B, tree_BN.contiguous()),
+        *(query_BNHd, keys, values, blocks_BK.contiguous(), num_committed_B.contiguous(), tree_BN.contiguous()),
         *(out, parts, highs, totals),
         *(*query_BNHd.stride()[:3], *keys.stride()[:2], *values.stride()[:2]),
         *(num_nodes, num_blocks, num_splits, num_queries, scale * LOG2_E),
@@ -226,7 +226,7 @@ def check(
 
 
 def tiles(num_queries: int, size: int, dtype: torch.dtype) -> tuple[int, int]:
-    """(queries, keys) of a tile: the largest that stay in registers on sm_80 and sm_90.
+    """(queries, keys) of a tile, as large as registers hold: up to size 256, at most 24 bytes spill on sm_80 and sm_90.
 
     float32 is multiplied without tensor cores, which would round it; that takes registers for both factors.
     """

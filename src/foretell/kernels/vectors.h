@@ -9,9 +9,13 @@
 #include <immintrin.h>
 #endif
 
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+#define FORETELL_AVX512
+#endif
+
 namespace {
 
-#if defined(__AVX512F__)
+#if defined(FORETELL_AVX512)
 constexpr int kLanes = 16;
 #elif defined(__AVX2__)
 constexpr int kLanes = 8;
@@ -29,7 +33,7 @@ template <class V> V load(const void* from) {
 
 // Spelt out on x86: compilers fuse the two in some loops and not in others, and the bits would differ.
 Floats multiply_add(Floats a, Floats b, Floats c) {
-#if defined(__AVX512F__)
+#if defined(FORETELL_AVX512)
     return (Floats)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
 #elif defined(__AVX2__) && defined(__FMA__)
     return (Floats)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
@@ -40,7 +44,7 @@ Floats multiply_add(Floats a, Floats b, Floats c) {
 
 float sum(Floats values) {
 #if defined(__AVX2__)
-#if defined(__AVX512F__)
+#if defined(FORETELL_AVX512)
     __m256 folded = _mm256_add_ps(_mm512_castps512_ps256((__m512)values), _mm512_extractf32x8_ps((__m512)values, 1));
 #else
     __m256 folded = (__m256)values;

@@ -1,7 +1,8 @@
 """One call into a transformers decoder stack: masks, cache keyword, and states on both sides of the final norm.
 
 The trunk and the blocks of heads both run through here; transformers' own layers, rotary embedding and
-norms do the work, so a new model family needs no code.
+norms do the work, so a new model family needs no code. Passes of decoding run through kernels (fused_stack) where those
+compute the same.
 """
 
 from __future__ import annotations
@@ -72,7 +73,8 @@ class DecoderRunner:
 
     def fuse(self) -> bool:
         """Let passes of decoding run through the kernels where those compute the same; False where they do not."""
-        self.stack = FusedStack.of(self, getattr(self.decoder, final_norm_name(self.decoder)))
+        if self.stack is None or not self.stack.is_current():
+            self.stack = FusedStack.of(self, getattr(self.decoder, final_norm_name(self.decoder)), self._lock)
         return self.stack is not None
 
     def keep_below(self) -> None:

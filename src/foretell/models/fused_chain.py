@@ -11,7 +11,9 @@ from torch import nn
 from foretell.kernels.chain import ChainKernel
 from foretell.kernels.linear import MAX_ROWS
 from foretell.kernels.stack import Norm
-from foretell.models.fused_stack import FusedStack, distance, norm_of
+from foretell.models.fused_layers import norm_of
+from foretell.models.fused_stack import FusedStack
+from foretell.models.fused_trial import distances
 from foretell.models.packed import KernelLinear
 
 if TYPE_CHECKING:
@@ -45,7 +47,7 @@ class FusedChain:
             return None
         ids = torch.arange(min(4, trunk.vocab_size)).unsqueeze(0)
         weight = getattr(embedding, "weight", None)
-        if weight is None or weight.dtype not in (torch.float32, torch.bfloat16):
+        if weight is None or weight.device.type != "cpu" or weight.dtype not in (torch.float32, torch.bfloat16):
             return None
         if not torch.equal(trunk.embed(ids), weight[ids]) or not _keeps_logits(heads):
             return None
@@ -63,7 +65,7 @@ class FusedChain:
 
     def fits(self, num_read: int) -> bool:
         """True where a pass that reads so many tokens can run here; not where the module was unpacked to be trained."""
-        return 0 < num_read <= MAX_ROWS and self._module.eh_proj is self._pair
+        return 0 < num_read <= MAX_ROWS and self._module.eh_proj is self._pair and self._stack.is_current()
 
     def draft(
         self,
@@ -87,7 +89,7 @@ def _verified(norm: nn.Module) -> Norm | None:
     weight: Any = norm.weight
     x = torch.randn(3, len(weight), generator=torch.Generator().manual_seed(0)).to(weight.dtype)
     scale = x.float().square().mean(-1, keepdim=True).add(found.described.eps).rsqrt()
-    return found if distance(weight.float() * x.float() * scale, norm(x)) < _SAME else None
+    return found if distances(weight.float() * x.float() * scale, norm(x)).max() < _SAME else None
 
 
 def _keeps_logits(heads: SequentialHeads) -> bool:

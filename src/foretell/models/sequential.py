@@ -101,6 +101,10 @@ class SequentialHeads(Heads):
         )
         self.chain: FusedChain | None = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has ordinary layers again, and no kernel."""
+        return {**self.__dict__, "chain": None}
+
     def pack(self) -> None:
         """See Heads."""
         super().pack()
