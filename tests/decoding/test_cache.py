@@ -223,7 +223,7 @@ def test_padding_is_written_where_nothing_is_read() -> None:
         cache = KVCache([FULL, FULL], pools)
         count = 2 * BLOCK_SIZE - 5
         assert one_pass(cache, row, count, width=count + 9).padded == [count + 9]
-        written = cache._spans[FULL].write_P.tolist()
+        written = cache.spans[FULL].write_P.tolist()
         assert written[:count] == list(range(count))
         assert written[count:] == [*range(count, count + 5), *[cache.scratch(FULL)] * 4]
 
