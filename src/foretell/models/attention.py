@@ -1,8 +1,8 @@
 """One attention function for training and decoding, registered with transformers under the name "foretell".
 
 Query heads that share a key head are folded into the query length, so keys and values are never repeated in memory.
-In decoding, rows of different length are packed into one for the linear layers (``RowLayout``); here, and in the kernels
-of whole passes (fused_stack), they are laid side by side again, each with keys of its own.
+In decoding, rows of different length are packed into one for the linear layers (``RowLayout``); here, and in the
+kernels of whole passes (fused_stack), they are laid side by side again, each with keys of its own.
 """
 
 from __future__ import annotations
