@@ -32,6 +32,7 @@ struct Dense {
             Floats xs[T];
             for (int t = 0; t < T; t++) xs[t] = load<Floats>(x + t * p.cols + i);
             for (int r = 0; r < R; r++) {
+                __builtin_prefetch(w.weight + (row + r + R) * p.cols + i);  // the CPU alone looks less far ahead
                 Floats values = w.at((row + r) * p.cols + i);
                 for (int t = 0; t < T; t++) sums[r][t] = multiply_add(values, xs[t], sums[r][t]);
             }
