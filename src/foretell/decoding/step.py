@@ -47,7 +47,7 @@ class DecodeStep:
     ``exact``: every row has a pass to itself, so that shapes, and with them rounding, are those of its single run.
 
     With packed 16-bit weights a single row whose prompt is read in the same pieces has bit for bit the states and
-    logits of plain decoding, whatever is drafted (up to 31 tokens): keys come in whole blocks (KVCache), no pass has
+    logits of plain decoding, whatever is drafted (up to 63 tokens): keys come in whole blocks (KVCache), no pass has
     fewer nodes than ``smallest_pass``, and no projection fewer rows, because kernels for one row may round otherwise
     than those for several.
     """

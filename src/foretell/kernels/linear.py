@@ -18,7 +18,7 @@ from foretell.kernels.build import kernels, library
 
 Precision = Literal["int8", "int4"]
 Kind = Literal["float32", "bfloat16", "int8", "int4"]
-MAX_ROWS = 32
+MAX_ROWS = 64
 """Most rows of x for dense weights; more are arithmetic, which libraries do faster."""
 GROUP = 32
 _DENSE: dict[torch.dtype, Kind] = {torch.float32: "float32", torch.bfloat16: "bfloat16"}

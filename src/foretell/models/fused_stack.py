@@ -23,11 +23,17 @@ if TYPE_CHECKING:
     from foretell.models.decoder import DecoderRunner
 
 
+_MAX_ROUNDED = 256
+"""Most tokens of a pass through rounded weights; with more, attention is dearer here than elsewhere."""
+
+
 class FusedStack:
     """Runs the layers of ``run``'s decoder for one packed row of few tokens and a cache in blocks."""
 
     def __init__(self, run: DecoderRunner, final: nn.Module, kernel: StackKernel, lock: threading.Lock) -> None:
         self.kernel = kernel
+        is_rounded = all(matrix.scales is not None for layer in kernel.layers for matrix in layer.matrices)
+        self._max_tokens = _MAX_ROUNDED if is_rounded else MAX_ROWS
         self._rotary: Any = run.decoder.rotary_emb
         self._final = final
         self._lock = lock
@@ -62,7 +68,7 @@ class FusedStack:
         """True where this pass can run here; all else is for the decoder itself."""
         return (
             len(embeddings_BTD) == 1
-            and embeddings_BTD.shape[1] <= MAX_ROWS
+            and embeddings_BTD.shape[1] <= self._max_tokens
             and hasattr(cache, "spans")
             and isinstance(allowed, Mapping)
             and embeddings_BTD.device.type == "cpu"
