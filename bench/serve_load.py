@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import Any
 
 import openai
-import torch
 
 from foretell.analysis.environment import environment
 
@@ -146,7 +145,7 @@ async def main() -> None:
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     model = (await openai.AsyncOpenAI(base_url=f"{args.url}/v1", api_key="none").models.list()).data[0].id
-    dtype = getattr(torch, args.dtype or (await asyncio.to_thread(own_dtype, args.url)))
+    dtype = args.dtype or await asyncio.to_thread(own_dtype, args.url)
     chats = prompts(args.prompts)
     modes = args.modes.split(",")
     print("clients  mode     requests/s  tokens/s  ttft s  p95  ms/token  p95  errors  texts", flush=True)
