@@ -83,9 +83,14 @@ class Matrix:
         """Copies and files have the numbers, not where they lay."""
         return {name: value for name, value in self.__dict__.items() if name != "described"}
 
+    @property
+    def is_rounded(self) -> bool:
+        """True for int8 and int4."""
+        return self.scales is not None
+
     def takes(self, num_rows: int) -> bool:
         """True where ``multiply`` is the way for so many rows; many times dense weights are libraries' work."""
-        return self.scales is not None or num_rows <= MAX_ROWS
+        return self.is_rounded or num_rows <= MAX_ROWS
 
     def multiply(self, x_MI: torch.Tensor) -> torch.Tensor:
         """(M, I) -> (M, O) in the type of ``x_MI``, the bias added; each row has the same bits in every M.

@@ -32,7 +32,7 @@ class FusedStack:
 
     def __init__(self, run: DecoderRunner, final: nn.Module, kernel: StackKernel, lock: threading.Lock) -> None:
         self.kernel = kernel
-        is_rounded = all(matrix.scales is not None for layer in kernel.layers for matrix in layer.matrices)
+        is_rounded = all(matrix.is_rounded for layer in kernel.layers for matrix in layer.matrices)
         self._max_tokens = _MAX_ROUNDED if is_rounded else MAX_ROWS
         self._rotary: Any = run.decoder.rotary_emb
         self._final = final

@@ -56,7 +56,7 @@ def _at(run: DecoderRunner, final: nn.Module, layers: Sequence[Layer], start: in
         ours, _ = _kernels(decoder, layer, None, wide, positions, mask)
         theirs = _own(decoder, _widened(own, x.dtype), wide, positions, mask)
         far = distances(ours - wide, theirs - wide)
-        is_rounded = any(matrix.scales is not None for matrix in layer.matrices)
+        is_rounded = any(matrix.is_rounded for matrix in layer.matrices)
         if not (far.median() <= _TOLERANCE and far.max() <= (_OF_ONE if is_rounded else _TOLERANCE)):
             return False
         x = _own(decoder, own, x, positions, mask)
