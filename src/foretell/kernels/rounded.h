@@ -58,8 +58,8 @@ struct Int8 {
     const float* scales;
     int64_t groups;
 
-    const void* where(int64_t row, int64_t group) const { return weight + (row * groups + group) * kGroup; }
-    Signed at(int64_t row, int64_t group) const { return int8s(weight + (row * groups + group) * kGroup); }
+    const int8_t* where(int64_t row, int64_t group) const { return weight + (row * groups + group) * kGroup; }
+    Signed at(int64_t row, int64_t group) const { return int8s(where(row, group)); }
     float scale(int64_t, int64_t) const { return 1; }
     float finish(float total, int64_t row, const float*) const { return total * scales[row]; }
 };
@@ -70,8 +70,8 @@ struct Int4 {
     const float *scales, *leasts;  // (row, group)
     int64_t groups;
 
-    const void* where(int64_t row, int64_t group) const { return weight + (row * groups + group) * (kGroup / 2); }
-    Unsigned at(int64_t row, int64_t group) const { return nibbles(weight + (row * groups + group) * (kGroup / 2)); }
+    const uint8_t* where(int64_t row, int64_t group) const { return weight + (row * groups + group) * (kGroup / 2); }
+    Unsigned at(int64_t row, int64_t group) const { return nibbles(where(row, group)); }
     float scale(int64_t row, int64_t group) const { return scales[row * groups + group]; }
     float finish(float total, int64_t row, const float* totals) const {
         return total + dot(leasts + row * groups, totals, groups);
